@@ -49,7 +49,7 @@ help: ## List the targets.
 ##@ See it work
 
 .PHONY: quickstart
-quickstart: ## Make a cluster of five hosts on this machine and upgrade it.
+quickstart: ## Make a cluster of five hosts on this machine and upgrade it; SELF_MANAGED=1 then has it manage itself.
 	go run ./hack/quickstart
 
 .PHONY: quickstart-clean

@@ -95,10 +95,10 @@ type creation struct {
 	dryRun    bool
 }
 
-// site is where a cluster is created.
+// site is where a cluster is created, or upgraded through a bootstrap cluster.
 type site interface {
-	// progress is what is found.
-	progress(context.Context) (progress, error)
+	// next is the stage that comes next by what is found.
+	next(context.Context) (stage, error)
 	// reach a stage, or fail.
 	reach(context.Context, stage) error
 }
@@ -153,14 +153,14 @@ func (c *creation) run(ctx context.Context, name string) error {
 	c.bootstrap.kind = kind.NewProvider(kind.ProviderWithLogger(kindcmd.NewLogger()))
 	s := &realSite{creation: c, workspace: w, name: name, namespace: namespace, objects: objects}
 	if c.dryRun {
-		found, err := s.progress(ctx)
+		next, err := s.next(ctx)
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(c.out, "next: %s\n", found.next())
+		fmt.Fprintf(c.out, "next: %s\n", next)
 		return nil
 	}
-	if err := createAt(ctx, s, c.say); err != nil {
+	if err := reachAll(ctx, s, c.say); err != nil {
 		if w.hasBootstrap() {
 			return fmt.Errorf("%w\nThe bootstrap cluster is kept. Look into it:\n"+
 				"  kubectl --kubeconfig %s -n %s get clusters,machines,quoinhosts\n"+
@@ -174,19 +174,18 @@ func (c *creation) run(ctx context.Context, name string) error {
 }
 
 // say prints a line with the time.
-func (c *creation) say(format string, args ...any) {
-	fmt.Fprintf(c.out, time.Now().Format(time.TimeOnly)+" "+format+"\n", args...)
+func (o *options) say(format string, args ...any) {
+	fmt.Fprintf(o.out, time.Now().Format(time.TimeOnly)+" "+format+"\n", args...)
 }
 
-// createAt reaches one stage after the other. A stage that was reached and is still the next one ends it: nothing would.
-func createAt(ctx context.Context, s site, say func(string, ...any)) error {
+// reachAll reaches one stage after the other. A stage that was reached and is still the next one ends it: nothing would.
+func reachAll(ctx context.Context, s site, say func(string, ...any)) error {
 	var reached []stage
 	for {
-		found, err := s.progress(ctx)
+		next, err := s.next(ctx)
 		if err != nil {
 			return err
 		}
-		next := found.next()
 		if next == created {
 			return nil
 		}

@@ -25,7 +25,7 @@ type memorySite struct {
 	fail    func(stage, bool) error
 }
 
-func (m *memorySite) progress(context.Context) (progress, error) { return m.found, nil }
+func (m *memorySite) next(context.Context) (stage, error) { return m.found.next(), nil }
 
 func (m *memorySite) reach(_ context.Context, next stage) error {
 	if err := m.fail(next, false); err != nil {
@@ -82,12 +82,12 @@ func TestACreationThatFailsGoesOn(t *testing.T) {
 					}
 					return nil
 				}}
-				g.Expect(createAt(t.Context(), m, silent)).To(MatchError(broken))
+				g.Expect(reachAll(t.Context(), m, silent)).To(MatchError(broken))
 				g.Expect(m.found.Bootstrap).To(Equal(m.found.Pivot == pivot.Done && fatal == removeBootstrap && !after ||
 					fatal != removeBootstrap && (fatal != makeBootstrap || after)), "kept after a failure")
 				m.fail = func(stage, bool) error { return nil }
 				m.found.Applied = false // another run
-				g.Expect(createAt(t.Context(), m, silent)).To(Succeed())
+				g.Expect(reachAll(t.Context(), m, silent)).To(Succeed())
 				g.Expect(m.found.Bootstrap).To(BeFalse(), "deleted after success")
 				g.Expect(m.found.Pivot).To(Equal(pivot.Done))
 				count := map[stage]int{}
@@ -111,14 +111,14 @@ func TestACreationThatFailsGoesOn(t *testing.T) {
 func TestAStageThatDoesNotShowEndsIt(t *testing.T) {
 	g := NewWithT(t)
 	m := &memorySite{fail: func(stage, bool) error { return nil }}
-	err := createAt(t.Context(), stuck{m}, func(string, ...any) {})
+	err := reachAll(t.Context(), stuck{m}, func(string, ...any) {})
 	g.Expect(err).To(MatchError(ContainSubstring(string(makeBootstrap))))
 }
 
 // stuck forgets what was reached.
 type stuck struct{ *memorySite }
 
-func (stuck) progress(context.Context) (progress, error) { return progress{}, nil }
+func (stuck) next(context.Context) (stage, error) { return progress{}.next(), nil }
 
 // What is not in the Cluster's own namespace would go with the bootstrap cluster.
 func TestFilesHaveOneNamespace(t *testing.T) {

@@ -6,18 +6,23 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/utils/ptr"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/cmd/clusterctl/client/cluster"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/upgrade"
 )
@@ -25,6 +30,7 @@ import (
 // newPlan shows how a Cluster gets to another version.
 func newPlan(o *options) *cobra.Command {
 	var output string
+	var watch bool
 	command := &cobra.Command{
 		Use:   "plan CLUSTER",
 		Short: "Show the plan of a Cluster's upgrade, and how far it is",
@@ -35,15 +41,24 @@ func newPlan(o *options) *cobra.Command {
 				return err
 			}
 			u, err := upgradeOf(c.Context(), reader, namespace, args[0])
-			if err != nil {
+			switch {
+			case err != nil:
 				return err
+			case u == nil:
+				return fmt.Errorf("no ClusterUpgrade of namespace %s is about Cluster %s: `clusterctl quoin upgrade %[2]s "+
+					"--version ...` makes one", namespace, args[0])
 			}
 			u.ManagedFields = nil
-			return show(o.out, output, u, planTable(u))
+			if err := show(o.out, output, u, planTable(u)); err != nil || !watch {
+				return err
+			}
+			return (&raise{options: o, every: lookEvery}).follow(c.Context(), reader, u)
 		},
 	}
 	o.addReader(command)
 	addOutput(command, &output)
+	command.Flags().BoolVarP(&watch, "watch", "w", false, "say what is done, whenever that changes, until the upgrade has ended")
+	command.MarkFlagsMutuallyExclusive("output", "watch")
 	return command
 }
 
@@ -54,9 +69,18 @@ func (o *options) reader(name string) (client.Client, string, error) {
 		return nil, "", err
 	}
 	kubeconfig := o.kubeconfig
-	if kubeconfig.Path == "" && w.hasBootstrap() {
+	switch _, err := os.Stat(w.kubeconfig()); {
+	case kubeconfig.Path != "":
+	case w.hasBootstrap():
 		kubeconfig.Path = w.bootstrapKubeconfig()
+	case err == nil:
+		kubeconfig.Path = w.kubeconfig()
 	}
+	return o.readerOf(kubeconfig)
+}
+
+// readerOf a management cluster.
+func (o *options) readerOf(kubeconfig cluster.Kubeconfig) (_ client.Client, namespace string, err error) {
 	proxy, namespace := cluster.NewProxy(kubeconfig), o.namespace
 	if namespace == "" {
 		if namespace, err = proxy.CurrentNamespace(); err != nil {
@@ -68,7 +92,7 @@ func (o *options) reader(name string) (client.Client, string, error) {
 		return nil, "", fmt.Errorf("reaching the management cluster: %w", err)
 	}
 	scheme := runtime.NewScheme()
-	if err := quoinv1.AddToScheme(scheme); err != nil {
+	if err := addSchemes(scheme); err != nil {
 		return nil, "", err
 	}
 	c, err := client.New(config, client.Options{Scheme: scheme})
@@ -78,19 +102,24 @@ func (o *options) reader(name string) (client.Client, string, error) {
 	return c, namespace, nil
 }
 
+// addSchemes adds what is read.
+func addSchemes(to *runtime.Scheme) error {
+	return errors.Join(quoinv1.AddToScheme(to), infrav1.AddToScheme(to), clusterv1.AddToScheme(to), apiextensionsv1.AddToScheme(to))
+}
+
 // upgradeOf is the ClusterUpgrade of a Cluster that is carried out: of those that have not ended what began first, then
-// what was made first, as their controller has it; or else the newest.
+// what was made first, as their controller has it; or else the newest; nil when there is none.
 func upgradeOf(ctx context.Context, c client.Reader, namespace, name string) (*quoinv1.ClusterUpgrade, error) {
 	list := &quoinv1.ClusterUpgradeList{}
 	if err := c.List(ctx, list, client.InNamespace(namespace)); err != nil {
 		return nil, fmt.Errorf("listing ClusterUpgrades: %w", err)
 	}
-	var open, over []*quoinv1.ClusterUpgrade
+	var open, ended []*quoinv1.ClusterUpgrade
 	for i := range list.Items {
 		switch u := &list.Items[i]; {
 		case u.Spec.ClusterName != name:
 		case upgrade.Completed(u):
-			over = append(over, u)
+			ended = append(ended, u)
 		default:
 			open = append(open, u)
 		}
@@ -109,10 +138,10 @@ func upgradeOf(ctx context.Context, c client.Reader, namespace, name string) (*q
 			}
 			return made(a, b)
 		}), nil
-	case len(over) > 0:
-		return slices.MaxFunc(over, made), nil
+	case len(ended) > 0:
+		return slices.MaxFunc(ended, made), nil
 	}
-	return nil, fmt.Errorf("no ClusterUpgrade of namespace %s is about Cluster %s", namespace, name)
+	return nil, nil
 }
 
 // planTable has the steps, and below them what holds them.

@@ -24,8 +24,8 @@ func newRoot(out io.Writer) *cobra.Command {
 	o := &options{out: out}
 	root := &cobra.Command{
 		Use:   "quoin",
-		Short: "Give bare metal clusters a management cluster, and move them to another one",
-		Long: "Give bare metal clusters a management cluster, and move them to another one.\n\n" +
+		Short: "Give bare metal clusters a management cluster, move them to another one, and upgrade them",
+		Long: "Give bare metal clusters a management cluster, move them to another one, and upgrade them.\n\n" +
 			"Exit codes: 0 done, 1 failed, 3 refused (nothing was done), 4 undone (what was begun was taken back).",
 		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: "clusterctl quoin"},
 		Version:       version.Get().Version,
@@ -36,14 +36,18 @@ func newRoot(out io.Writer) *cobra.Command {
 	flags := root.PersistentFlags()
 	flags.StringVar(&o.workspace, "workspace", "quoin-workspace",
 		"folder of what is kept: <cluster>/bootstrap.kubeconfig, kubeconfig and pivot.json")
-	root.AddCommand(newCreate(o), newBootstrap(o), newPivot(o), newPreflight(o), newStatus(o), newPlan(o))
+	root.AddCommand(newCreate(o), newBootstrap(o), newPivot(o), newPreflight(o), newStatus(o), newPlan(o),
+		newUpgrade(o), newWhy(o))
 	return root
 }
 
 // addReader adds the flags that name a management cluster which is read.
 func (o *options) addReader(command *cobra.Command) {
 	o.addSource(command)
-	command.Flags().Lookup("namespace").Usage = "namespace of the objects; by default that of the context"
+	flags := command.Flags()
+	flags.Lookup("namespace").Usage = "namespace of the objects; by default that of the context"
+	flags.Lookup("kubeconfig").Usage = "management cluster that has the Clusters; by default the workspace's bootstrap cluster, " +
+		"then the cluster itself, else $KUBECONFIG"
 }
 
 // addSource adds the flags that name the management cluster which has the Clusters now.

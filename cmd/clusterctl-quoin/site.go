@@ -80,6 +80,35 @@ func names(o clusterctl.InitOptions) []string {
 	return all
 }
 
+// lacks names the providers that a management cluster does not have.
+func (p *providers) lacks(ctx context.Context, c client.Client) ([]string, error) {
+	list := &clusterctlv1.ProviderList{}
+	if err := c.List(ctx, list); err != nil && !meta.IsNoMatchError(err) && !apierrors.IsNotFound(err) {
+		return nil, fmt.Errorf("listing providers: %w", err)
+	}
+	return names(p.missing(list.Items)), nil
+}
+
+// install the providers that are missing, and wait until they run.
+func (p *providers) install(ctx context.Context, kubeconfig cluster.Kubeconfig) error {
+	c, err := cluster.NewProxy(kubeconfig).NewClient(ctx)
+	if err != nil {
+		return err
+	}
+	there := &clusterctlv1.ProviderList{}
+	if err := c.List(ctx, there); err != nil && !meta.IsNoMatchError(err) && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("listing providers: %w", err)
+	}
+	library, err := clusterctl.New(ctx, p.config)
+	if err != nil {
+		return err
+	}
+	o := p.missing(there.Items)
+	o.Kubeconfig, o.WaitProviders, o.WaitProviderTimeout = clusterctl.Kubeconfig(kubeconfig), true, 10*time.Minute
+	_, err = library.Init(ctx, o)
+	return err
+}
+
 // readObjects reads what files have; the order is theirs.
 func readObjects(files []string) (objects []unstructured.Unstructured, err error) {
 	for _, file := range files {
@@ -150,7 +179,13 @@ func (s *realSite) targetKubeconfig() cluster.Kubeconfig {
 	return cluster.Kubeconfig{Path: s.workspace.kubeconfig()}
 }
 
-// progress implements site.
+// next implements site.
+func (s *realSite) next(ctx context.Context) (stage, error) {
+	found, err := s.progress(ctx)
+	return found.next(), err
+}
+
+// progress is what is found.
 func (s *realSite) progress(ctx context.Context) (p progress, err error) {
 	last, err := s.workspace.lastPivot()
 	if err != nil {
@@ -171,7 +206,7 @@ func (s *realSite) progress(ctx context.Context) (p progress, err error) {
 	if s.source, err = cluster.NewProxy(s.sourceKubeconfig()).NewClient(ctx); err != nil {
 		return p, fmt.Errorf("reaching the bootstrap cluster: %w", err)
 	}
-	if p.Lacks, err = s.lacks(ctx, s.source); err != nil || len(p.Lacks) > 0 {
+	if p.Lacks, err = s.providers.lacks(ctx, s.source); err != nil || len(p.Lacks) > 0 {
 		return p, err
 	}
 	c := &clusterv1.Cluster{}
@@ -195,17 +230,8 @@ func (s *realSite) progress(ctx context.Context) (p progress, err error) {
 			return p, err
 		}
 	}
-	p.LacksHere, err = s.lacks(ctx, target)
+	p.LacksHere, err = s.providers.lacks(ctx, target)
 	return p, err
-}
-
-// lacks names the providers that a management cluster does not have.
-func (s *realSite) lacks(ctx context.Context, c client.Client) ([]string, error) {
-	list := &clusterctlv1.ProviderList{}
-	if err := c.List(ctx, list); err != nil && !meta.IsNoMatchError(err) && !apierrors.IsNotFound(err) {
-		return nil, fmt.Errorf("listing providers: %w", err)
-	}
-	return names(s.providers.missing(list.Items)), nil
 }
 
 // target is a client of the cluster itself. Its kubeconfig goes to the workspace.
@@ -248,7 +274,7 @@ func (s *realSite) reach(ctx context.Context, next stage) error {
 	case makeBootstrap:
 		return s.bootstrap.create(ctx, s.workspace, s.name)
 	case installThere:
-		return s.install(ctx, s.sourceKubeconfig())
+		return s.providers.install(ctx, s.sourceKubeconfig())
 	case applyObjects:
 		if err := s.apply(ctx, s.source, s.objects); err != nil {
 			return err
@@ -270,33 +296,15 @@ func (s *realSite) reach(ctx context.Context, next stage) error {
 		}
 		return s.apply(ctx, target, objects)
 	case installHere:
-		return s.install(ctx, s.targetKubeconfig())
+		return s.providers.install(ctx, s.targetKubeconfig())
 	case pivotHere:
-		return s.pivot(ctx)
+		p := &pivotOptions{options: &options{workspace: s.options.workspace, out: s.out, namespace: s.namespace,
+			kubeconfig: s.sourceKubeconfig()}, to: s.targetKubeconfig()}
+		return p.when(ctx, s.name, s.timeout)
 	case removeBootstrap:
 		return s.bootstrap.remove(ctx, s.workspace, s.name)
 	}
 	return fmt.Errorf("no stage %q", next)
-}
-
-// install the providers that are missing, and wait until they run.
-func (s *realSite) install(ctx context.Context, kubeconfig cluster.Kubeconfig) error {
-	c, err := cluster.NewProxy(kubeconfig).NewClient(ctx)
-	if err != nil {
-		return err
-	}
-	there := &clusterctlv1.ProviderList{}
-	if err := c.List(ctx, there); err != nil && !meta.IsNoMatchError(err) && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("listing providers: %w", err)
-	}
-	library, err := clusterctl.New(ctx, s.providers.config)
-	if err != nil {
-		return err
-	}
-	o := s.providers.missing(there.Items)
-	o.Kubeconfig, o.WaitProviders, o.WaitProviderTimeout = clusterctl.Kubeconfig(kubeconfig), true, 10*time.Minute
-	_, err = library.Init(ctx, o)
-	return err
 }
 
 // apply the objects, and their namespace. Webhooks that were installed a moment ago may not answer yet.
@@ -356,24 +364,22 @@ func (s *realSite) await(ctx context.Context, condition string) error {
 	return nil
 }
 
-// pivot moves the namespace to the cluster itself, as soon as that may begin.
-func (s *realSite) pivot(ctx context.Context) error {
-	p := &pivotOptions{options: &options{workspace: s.options.workspace, out: s.out, namespace: s.namespace,
-		kubeconfig: s.sourceKubeconfig()}, to: s.targetKubeconfig()}
+// when runs a pivot as soon as that may begin, and says what it waits for whenever that changes.
+func (p *pivotOptions) when(ctx context.Context, name string, timeout time.Duration) error {
 	said := ""
-	err := wait.PollUntilContextTimeout(ctx, 5*time.Second, s.timeout, true, func(ctx context.Context) (bool, error) {
-		err := p.run(ctx, s.name)
+	err := wait.PollUntilContextTimeout(ctx, 5*time.Second, timeout, true, func(ctx context.Context) (bool, error) {
+		err := p.run(ctx, name)
 		if !errors.Is(err, execute.ErrRefused) {
 			return true, err
 		}
 		if err.Error() != said {
 			said = err.Error()
-			s.say("  %s", said)
+			p.say("  %s", said)
 		}
 		return false, nil
 	})
 	if wait.Interrupted(err) {
-		return fmt.Errorf("it may not begin after %s: %s", s.timeout, said)
+		return fmt.Errorf("it may not begin after %s: %s", timeout, said)
 	}
 	return err
 }

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command quickstart shows Quoin's main job on one machine: five hosts become a Kubernetes cluster, and an edit of its
-// version replaces the nodes.
+// version replaces the nodes. Where SELF_MANAGED is 1, it then manages itself.
 //
 //	go run ./hack/quickstart          make it
 //	go run ./hack/quickstart clean    remove all of it
@@ -93,6 +93,11 @@ func show(ctx context.Context, l *lab.Lab) error {
 	if err != nil {
 		return err
 	}
+	if os.Getenv("SELF_MANAGED") == "1" {
+		if err := makeSelfManaged(ctx, l, cluster); err != nil {
+			return err
+		}
+	}
 	hosts, err := l.Describe(ctx, "quoinhosts")
 	if err != nil {
 		return err
@@ -102,6 +107,21 @@ func show(ctx context.Context, l *lab.Lab) error {
 	fmt.Printf("\nHosts:\n%s", hosts)
 	printCommands(l, cluster)
 	return nil
+}
+
+// makeSelfManaged moves what manages the cluster into it, and removes the kind cluster.
+func makeSelfManaged(ctx context.Context, l *lab.Lab, cluster *lab.Cluster) error {
+	for _, step := range []func(context.Context) error{
+		l.LoadManagersOnHosts,
+		func(ctx context.Context) error { return l.Init(ctx, cluster) },
+		func(ctx context.Context) error { return l.Pivot(ctx, cluster) },
+		l.RemoveKind,
+	} {
+		if err := step(ctx); err != nil {
+			return err
+		}
+	}
+	return cluster.AwaitReady(ctx, 5*time.Minute, lab.NewVersion, lab.NewVersion)
 }
 
 func printNodes(title string, nodes []lab.Node) {
@@ -123,7 +143,7 @@ func printCommands(l *lab.Lab, cluster *lab.Cluster) {
 	fmt.Printf(`
 Done in %[1]s. Look around:
 
-  # the management cluster: hosts, machines, control plane
+  # what manages it: hosts, machines, control plane
   %[2]s get quoinhosts,machines,quoincontrolplanes
   %[3]s describe cluster %[4]s
 

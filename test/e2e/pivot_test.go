@@ -23,7 +23,7 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/test/e2e/lab"
 )
 
-// Proves: S0-64, S0-65, S0-66, C17
+// Proves: S0-63, S0-64, S0-65, S0-66, C17
 //
 // pivot is the life of a site that is born in a kind cluster, manages itself, and goes back into a kind cluster to be taken
 // down: stock clusterctl, and no label by hand.

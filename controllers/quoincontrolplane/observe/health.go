@@ -165,15 +165,16 @@ func lostDomains(fleet []infrav1.QuoinHost) map[string]string {
 	return lost
 }
 
-// Spared says why a Machine is left alone whatever its health.
+// Spared says why a Machine is left alone whatever its health, and what ends it.
 func Spared(machine *clusterv1.Machine) string {
 	switch {
 	case annotations.HasSkipRemediation(machine) && !lifecycle.Spared(machine):
-		return "it has the annotation " + clusterv1.MachineSkipRemediationAnnotation
+		return fmt.Sprintf("it has the annotation %s. Take the annotation off to have it replaced",
+			clusterv1.MachineSkipRemediationAnnotation)
 	case annotations.HasPaused(machine):
-		return "it is paused"
+		return fmt.Sprintf("it is paused. Take the annotation %s off to have it replaced", clusterv1.PausedAnnotation)
 	case conditions.IsFalse(machine, clusterv1.MachineExternallyRemediatedCondition):
-		return "something else was asked by its health check to remedy it"
+		return "its health check asked something else to remedy it. Delete the Machine to have it replaced all the same"
 	}
 	return ""
 }

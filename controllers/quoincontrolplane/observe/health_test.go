@@ -8,8 +8,10 @@ import (
 	"time"
 
 	. "github.com/onsi/gomega"
+	gomegatypes "github.com/onsi/gomega/types"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
@@ -19,6 +21,30 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/fieldindex"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/quorum"
 )
+
+// A Machine that is left alone says who did it, and what ends it; one that only waits at our word is no person's wish.
+func TestWhatIsSparedSaysWhatReleasesIt(t *testing.T) {
+	skip := clusterv1.MachineSkipRemediationAnnotation
+	for name, tc := range map[string]struct {
+		annotations map[string]string
+		conditions  []metav1.Condition
+		want        gomegatypes.GomegaMatcher
+	}{
+		"nothing":                {want: BeEmpty()},
+		"a person's annotation":  {annotations: map[string]string{skip: ""}, want: ContainSubstring("Take the annotation off")},
+		"ours, because it waits": {annotations: map[string]string{skip: "waiting", infrav1.SparedAnnotation: ""}, want: BeEmpty()},
+		"paused": {annotations: map[string]string{clusterv1.PausedAnnotation: ""},
+			want: ContainSubstring("Take the annotation " + clusterv1.PausedAnnotation + " off")},
+		"an external remediation": {conditions: []metav1.Condition{{Type: clusterv1.MachineExternallyRemediatedCondition,
+			Status: metav1.ConditionFalse}}, want: ContainSubstring("Delete the Machine")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			machine := &clusterv1.Machine{ObjectMeta: metav1.ObjectMeta{Annotations: tc.annotations}}
+			machine.SetConditions(tc.conditions)
+			NewWithT(t).Expect(Spared(machine)).To(tc.want)
+		})
+	}
+}
 
 // Silence lasts from the first reading that missed a member to the first that found it healthy.
 func TestSilenceIsCountedFromTheFirstMissedReading(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -23,9 +24,9 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/test/e2e/lab/progress"
 )
 
-// Site is a cluster that clusterctl's plugin creates, with a bootstrap cluster of its own.
+// Site is a cluster that clusterctl's plugin creates, with a bootstrap cluster of its own. It needs the hosts of Lab.AddRacks.
 func Site() ClusterSpec {
-	return ClusterSpec{Name: "site", Version: NewVersion, VirtualAddress: "172.30.0.106", RouterID: 106, Workers: 1}
+	return ClusterSpec{Name: "site", Version: OldVersion, VirtualAddress: "172.30.0.106", RouterID: 106, ControlPlanes: 3, Workers: 1}
 }
 
 // siteKind is what the plugin calls the kind cluster of Site.
@@ -125,6 +126,42 @@ func (l *Lab) CreateSite(ctx context.Context, spec ClusterSpec, fatal string) (k
 		return err
 	})
 	return killed, err
+}
+
+// UpgradeSite runs `clusterctl quoin upgrade` to NewVersion, and confirms its plans.
+func (l *Lab) UpgradeSite(ctx context.Context, spec ClusterSpec, flags ...string) error {
+	return l.Step(ctx, "Upgrading "+spec.Name+" with clusterctl quoin", 25*time.Minute, func(ctx context.Context, step *progress.Step) error {
+		return l.plugin(ctx, func(line string) { step.Waiting(line) }, append([]string{"upgrade", spec.Name, "--workspace", l.workspace(),
+			"--namespace", Namespace, "--version", NewVersion, "--yes", "--deadline", "20m"}, flags...)...)
+	})
+}
+
+// UpgradeSiteFromBootstrap runs it with a bootstrap cluster, which is made and deleted again.
+func (l *Lab) UpgradeSiteFromBootstrap(ctx context.Context, spec ClusterSpec) error {
+	return l.UpgradeSite(ctx, spec, "--use-bootstrap", "--clusterctl-config", l.clusterctlConfig())
+}
+
+// PivotSiteBack moves the cluster's objects to its bootstrap cluster, and asks that from then on.
+func (l *Lab) PivotSiteBack(ctx context.Context, spec ClusterSpec) error {
+	bootstrap := filepath.Join(l.workspace(), spec.Name, "bootstrap.kubeconfig")
+	return l.moveTo(ctx, bootstrap, func(ctx context.Context, step *progress.Step) error {
+		return l.plugin(ctx, func(line string) { step.Waiting(line) }, "pivot", spec.Name, "--workspace", l.workspace(),
+			"--namespace", Namespace, "--kubeconfig", l.Kubeconfig(), "--to", bootstrap)
+	})
+}
+
+// InitBootstrap installs the providers on the bootstrap cluster with stock clusterctl.
+func (l *Lab) InitBootstrap(ctx context.Context, spec ClusterSpec) error {
+	return l.Step(ctx, "Installing Cluster API and Quoin in the bootstrap cluster", 6*time.Minute, func(ctx context.Context, step *progress.Step) error {
+		return l.initInto(ctx, step, filepath.Join(l.workspace(), spec.Name, "bootstrap.kubeconfig"))
+	})
+}
+
+// DeleteBootstrap has the plugin delete the bootstrap cluster.
+func (l *Lab) DeleteBootstrap(ctx context.Context, spec ClusterSpec) error {
+	return l.Step(ctx, "Deleting the bootstrap cluster", 2*time.Minute, func(ctx context.Context, step *progress.Step) error {
+		return l.plugin(ctx, func(line string) { step.Waiting(line) }, "bootstrap", "delete", spec.Name, "--workspace", l.workspace())
+	})
 }
 
 // OpenSite makes a handle to a cluster that manages itself by what the plugin left in its workspace.

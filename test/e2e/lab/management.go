@@ -55,14 +55,27 @@ func (l *Lab) Init(ctx context.Context, cluster *Cluster) error {
 // Move moves everything in the namespace from the management cluster to another with stock clusterctl, as docs/move.md writes
 // it, and asks the other one from then on.
 func (l *Lab) Move(ctx context.Context, kubeconfig string) error {
-	err := l.Step(ctx, "Moving to another management cluster", 15*time.Minute, func(ctx context.Context, step *progress.Step) error {
+	return l.moveTo(ctx, kubeconfig, func(ctx context.Context, step *progress.Step) error {
 		_, err := l.run(ctx, command{
 			name: l.tools.clusterctl, env: l.privateHome(), line: func(line string) { step.Waiting(line) },
 			args: []string{"move", "-n", Namespace, "--kubeconfig", l.Kubeconfig(), "--to-kubeconfig", kubeconfig, "--config", l.clusterctlConfig()},
 		})
 		return err
 	})
-	if err != nil {
+}
+
+// Pivot makes a cluster its own management cluster with clusterctl's plugin, as docs/pivot.md writes it, and asks it from then
+// on.
+func (l *Lab) Pivot(ctx context.Context, cluster *Cluster) error {
+	return l.moveTo(ctx, cluster.Kubeconfig(), func(ctx context.Context, step *progress.Step) error {
+		return l.plugin(ctx, func(line string) { step.Waiting(line) }, "pivot", cluster.Name, "--workspace", l.workspace(),
+			"--namespace", Namespace, "--kubeconfig", l.Kubeconfig(), "--to", cluster.Kubeconfig())
+	})
+}
+
+// moveTo asks another management cluster once everything was moved there.
+func (l *Lab) moveTo(ctx context.Context, kubeconfig string, move func(context.Context, *progress.Step) error) error {
+	if err := l.Step(ctx, "Moving to another management cluster", 15*time.Minute, move); err != nil {
 		return err
 	}
 	l.management = kubeconfig

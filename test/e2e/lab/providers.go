@@ -100,6 +100,30 @@ func (l *Lab) leader(ctx context.Context, provider string) (*Manager, error) {
 	return nil, nil
 }
 
+// DrainLeader drains the node that the leading manager of a provider runs on, as a person does, and lets Pods there again.
+func (l *Lab) DrainLeader(ctx context.Context, cluster *Cluster, provider string) error {
+	return l.Step(ctx, "Draining the node of the leading manager", 5*time.Minute, func(ctx context.Context, step *progress.Step) error {
+		leader, err := l.awaitLeader(ctx, step, provider, func(m *Manager) bool { return m.Pod.Spec.NodeName != "" })
+		if err != nil {
+			return err
+		}
+		node := leader.Pod.Spec.NodeName
+		if _, err := l.Kubectl(ctx, cluster.Kubeconfig(), "drain", node, "--ignore-daemonsets", "--delete-emptydir-data", "--force",
+			"--timeout=2m"); err != nil {
+			return err
+		}
+		if _, err = l.awaitLeader(ctx, step, provider, func(m *Manager) bool { return m.Pod.UID != leader.Pod.UID }); err != nil {
+			return err
+		}
+		// It may have been replaced meanwhile.
+		_, err = l.Kubectl(ctx, cluster.Kubeconfig(), "uncordon", node)
+		if err != nil && strings.Contains(err.Error(), "not found") {
+			return nil
+		}
+		return err
+	})
+}
+
 // awaitLeader waits for a manager that leads, and that somebody accepts.
 func (l *Lab) awaitLeader(
 	ctx context.Context, step *progress.Step, provider string, accept func(*Manager) bool,

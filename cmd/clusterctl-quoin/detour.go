@@ -1,0 +1,191 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"sigs.k8s.io/cluster-api/cmd/clusterctl/client/cluster"
+
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/pivot"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/upgrade"
+)
+
+// Stages of an upgrade through a bootstrap cluster, between those that it shares with a creation (S0-64 to S0-69).
+const (
+	pivotThere   stage = "pivot to the bootstrap cluster"
+	upgradeThere stage = "upgrade the cluster from there"
+	pivotHome    stage = "pivot back"
+)
+
+// detour upgrades a cluster while a bootstrap cluster manages it, and brings everything back.
+type detour struct {
+	*raise
+	bootstrap bootstrap
+	providers providers
+	workspace workspace
+	// home manages the cluster before and afterwards.
+	home cluster.Kubeconfig
+}
+
+// detourFound is how far a detour is, as it is found.
+type detourFound struct {
+	// Bootstrap says that kind has the bootstrap cluster, and Lacks are the providers that it does not have.
+	Bootstrap bool
+	Lacks     []string
+	// Open is the stage whose pivot is not finished; There says that the last one led to the bootstrap cluster.
+	Open  stage
+	There bool
+	// Upgraded says that the upgrade is completed.
+	Upgraded bool
+}
+
+// next is what comes next. A pivot that is open is finished first, and the bootstrap cluster is deleted only when what it
+// managed is home and has the version.
+func (f detourFound) next() stage {
+	switch {
+	case f.Open != "":
+		return f.Open
+	case f.There && f.Upgraded:
+		return pivotHome
+	case f.There:
+		return upgradeThere
+	case f.Upgraded && f.Bootstrap:
+		return removeBootstrap
+	case f.Upgraded:
+		return created
+	case !f.Bootstrap:
+		return makeBootstrap
+	case len(f.Lacks) > 0:
+		return installThere
+	}
+	return pivotThere
+}
+
+// pivots says where the last pivot led, if it is finished.
+func (f *detourFound) pivots(last *record, bootstrap string) {
+	if last == nil || last.Journal == nil {
+		return
+	}
+	there := last.Target.Path == bootstrap
+	switch {
+	case last.Journal.Open() && there:
+		f.Open = pivotThere
+	case last.Journal.Open():
+		f.Open = pivotHome
+	case there:
+		f.There = last.Journal.Phase == pivot.Done
+	case last.Back:
+		f.There = last.Journal.Phase == pivot.Undone && last.Source.Path == bootstrap
+	}
+}
+
+// next implements site.
+func (d *detour) next(ctx context.Context) (stage, error) {
+	f := detourFound{}
+	last, err := d.workspace.lastPivot()
+	if err != nil {
+		return "", err
+	}
+	there := d.there()
+	f.pivots(last, there.Path)
+	kinds, err := d.bootstrap.kind.List()
+	if err != nil {
+		return "", fmt.Errorf("listing kind clusters: %w", err)
+	}
+	f.Bootstrap = slices.Contains(kinds, kindName(d.wish.ClusterName)) && d.workspace.hasBootstrap()
+	if f.Open != "" {
+		return f.next(), nil
+	}
+	manages := d.home
+	if f.There {
+		manages = there
+	}
+	c, namespace, err := d.readerOf(manages)
+	if err != nil {
+		return "", err
+	}
+	u, err := upgradeOf(ctx, c, namespace, d.wish.ClusterName)
+	if err != nil {
+		return "", err
+	}
+	f.Upgraded = u != nil && upgrade.Completed(u) && d.wants(u)
+	if f.Bootstrap && !f.There && !f.Upgraded {
+		c, err := cluster.NewProxy(there).NewClient(ctx)
+		if err != nil {
+			return "", fmt.Errorf("reaching the bootstrap cluster: %w", err)
+		}
+		if f.Lacks, err = d.providers.lacks(ctx, c); err != nil {
+			return "", err
+		}
+	}
+	return f.next(), nil
+}
+
+// there reaches the bootstrap cluster.
+func (d *detour) there() cluster.Kubeconfig {
+	path := d.workspace.bootstrapKubeconfig()
+	if absolute, err := filepath.Abs(path); err == nil {
+		path = absolute
+	}
+	return cluster.Kubeconfig{Path: path}
+}
+
+// reach implements site.
+func (d *detour) reach(ctx context.Context, next stage) error {
+	switch next {
+	case makeBootstrap:
+		return d.bootstrap.create(ctx, d.workspace, d.wish.ClusterName)
+	case installThere:
+		return d.providers.install(ctx, d.there())
+	case pivotThere:
+		return d.pivot(ctx, &pivotOptions{to: d.there()}, d.home)
+	case upgradeThere:
+		c, namespace, err := d.readerOf(d.there())
+		if err != nil {
+			return err
+		}
+		return d.run(ctx, c, namespace)
+	case pivotHome:
+		return d.pivot(ctx, &pivotOptions{back: true}, cluster.Kubeconfig{})
+	case removeBootstrap:
+		return d.bootstrap.remove(ctx, d.workspace, d.wish.ClusterName)
+	}
+	return fmt.Errorf("no stage %q", next)
+}
+
+func (d *detour) pivot(ctx context.Context, p *pivotOptions, from cluster.Kubeconfig) error {
+	p.options = &options{workspace: d.options.workspace, out: d.out, namespace: d.namespace, kubeconfig: from}
+	return p.when(ctx, d.wish.ClusterName, d.deadline)
+}
+
+// take goes through a bootstrap cluster, or says where that is.
+func (d *detour) take(ctx context.Context) error {
+	if d.home.Path == "" {
+		d.home.Path = d.workspace.kubeconfig()
+		if _, err := os.Stat(d.home.Path); err != nil {
+			return errors.New("nothing says which management cluster has the Cluster: name its kubeconfig with --kubeconfig")
+		}
+	}
+	if d.dryRun {
+		next, err := d.next(ctx)
+		if err == nil {
+			fmt.Fprintf(d.out, "next: %s\n", next)
+		}
+		return err
+	}
+	if err := reachAll(ctx, d, d.say); err != nil {
+		// A stage that is refused, or that was undone, is one of several: its exit code would say that nothing was done.
+		return fmt.Errorf("%s\nThe same command goes on from where it is. `clusterctl quoin status %[2]s` says which side manages "+
+			"the cluster, and\n`clusterctl quoin pivot %[2]s --back` takes it back from the bootstrap cluster without an upgrade",
+			err.Error(), d.wish.ClusterName)
+	}
+	fmt.Fprintf(d.out, "cluster %s has %s, and is managed as before: %s\n", d.wish.ClusterName, d.wish.Version, d.home.Path)
+	return nil
+}

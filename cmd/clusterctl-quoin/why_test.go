@@ -1,0 +1,92 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"errors"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/uuid"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
+	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
+)
+
+// What a Cluster waits for is found from its conditions down to those of a host, and of what may hold it.
+func TestWhySomethingWaits(t *testing.T) {
+	g := NewWithT(t)
+	at := metav1.NewTime(time.Date(2026, 11, 26, 12, 0, 0, 0, time.UTC))
+	condition := func(kind string, status metav1.ConditionStatus, reason, message string) metav1.Condition {
+		return metav1.Condition{Type: kind, Status: status, Reason: reason, Message: message, LastTransitionTime: at}
+	}
+	meta := func(name string) metav1.ObjectMeta {
+		return metav1.ObjectMeta{Namespace: "ns", Name: name, UID: uuid.NewUUID(), Labels: map[string]string{clusterv1.ClusterNameLabel: "prod"}}
+	}
+	crd := func(plural, group, version string) client.Object {
+		return &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: plural + "." + group,
+			Labels: map[string]string{clusterv1.GroupVersion.String(): version}}}
+	}
+	plane := &controlplanev1.QuoinControlPlane{ObjectMeta: meta("prod-cp")}
+	cluster := &clusterv1.Cluster{ObjectMeta: meta("prod"), Spec: clusterv1.ClusterSpec{ControlPlaneRef: clusterv1.ContractVersionedObjectReference{
+		APIGroup: controlplanev1.GroupVersion.Group, Kind: "QuoinControlPlane", Name: "prod-cp"}}}
+	cluster.SetConditions([]metav1.Condition{
+		condition(clusterv1.AvailableCondition, metav1.ConditionTrue, "Available", ""),
+		condition(clusterv1.ClusterRollingOutCondition, metav1.ConditionTrue, "RollingOut", "* MachineDeployment blue:\n  * 1 of 3"),
+		condition(clusterv1.PausedCondition, metav1.ConditionFalse, "NotPaused", "")})
+	machine := &clusterv1.Machine{ObjectMeta: meta("prod-cp-1"), Spec: clusterv1.MachineSpec{ClusterName: "prod",
+		InfrastructureRef: clusterv1.ContractVersionedObjectReference{APIGroup: infrav1.GroupVersion.Group, Kind: "QuoinMachine", Name: "prod-cp-1"}}}
+	machine.Labels[clusterv1.MachineControlPlaneLabel] = ""
+	machine.SetConditions([]metav1.Condition{
+		condition(clusterv1.ReadyCondition, metav1.ConditionFalse, "NotReady", "sums up"),
+		condition(clusterv1.InfrastructureReadyCondition, metav1.ConditionFalse, "WaitingForHost", "the host does not answer")})
+	infra := &infrav1.QuoinMachine{ObjectMeta: meta("prod-cp-1")}
+	infra.Status.HostRef = &infrav1.HostReference{Namespace: "pool", Name: "rack-1"}
+	host := &infrav1.QuoinHost{ObjectMeta: metav1.ObjectMeta{Namespace: "pool", Name: "rack-1"}}
+	host.SetConditions([]metav1.Condition{condition(clusterv1.ReadyCondition, metav1.ConditionUnknown, "Unreachable", "no route")})
+	policy := &quoinv1.RolloutPolicy{ObjectMeta: meta("careful"), Spec: quoinv1.RolloutPolicySpec{ClusterName: "prod"}}
+	policy.Status.Conditions = []metav1.Condition{condition("Progressing", metav1.ConditionFalse, "Held", "the window opens on Saturday")}
+	other := policy.DeepCopy()
+	other.Name, other.Spec.ClusterName = "others", "edge"
+
+	scheme := runtime.NewScheme()
+	g.Expect(errors.Join(addSchemes(scheme), controlplanev1.AddToScheme(scheme))).To(Succeed())
+	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(cluster, plane, machine, infra, host, policy, other,
+		crd("quoinmachines", infrav1.GroupVersion.Group, "v1alpha1"),
+		crd("quoincontrolplanes", controlplanev1.GroupVersion.Group, "v1alpha1")).Build()
+	whole, rules, err := readSubjects(t.Context(), c, "ns", "prod")
+	g.Expect(err).NotTo(HaveOccurred())
+	draw := func(s *subject, rules []*subject) string {
+		var out bytes.Buffer
+		g.Expect(show(&out, "", nil, holdTable(holdsOf(s, rules)))).To(Succeed())
+		return out.String()
+	}
+	g.Expect(draw(whole, rules)).To(Equal(
+		`OBJECT                 CONDITION                  SINCE                 REASON          MESSAGE
+Cluster/prod           RollingOut=True            2026-11-26 12:00:00Z  RollingOut      * MachineDeployment blue:
+                                                                                          * 1 of 3
+Machine/prod-cp-1      InfrastructureReady=False  2026-11-26 12:00:00Z  WaitingForHost  the host does not answer
+QuoinHost/rack-1       Ready=Unknown              2026-11-26 12:00:00Z  Unreachable     no route
+RolloutPolicy/careful  Progressing=False          2026-11-26 12:00:00Z  Held            the window opens on Saturday
+`))
+	one, err := whole.find("quoinhost/rack-1")
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(draw(one, nil)).To(ContainSubstring("no route"))
+	g.Expect(draw(&subject{kind: "Machine"}, nil)).To(Equal("nothing is waited for\n"))
+	_, err = whole.find("machine/other")
+	g.Expect(err).To(MatchError(ContainSubstring("no part of Cluster prod")))
+	_, err = whole.find("prod-cp-1")
+	g.Expect(err).To(MatchError(ContainSubstring("kind/name")))
+	_, _, err = readSubjects(t.Context(), c, "ns", "none")
+	g.Expect(err).To(MatchError(ContainSubstring("reading Cluster none")))
+}
