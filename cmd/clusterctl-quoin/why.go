@@ -27,6 +27,7 @@ import (
 // subject is an object with its conditions, and what it is made of.
 type subject struct {
 	kind, name string
+	deleting   bool
 	conditions []metav1.Condition
 	parts      []*subject
 }
@@ -108,7 +109,7 @@ func readSubjects(ctx context.Context, c client.Client, namespace, name string) 
 
 // read an object and its parts from what clusterctl found; the host of a QuoinMachine is a part of it.
 func (s *subject) read(ctx context.Context, c client.Client, found *tree.ObjectTree, o client.Object) error {
-	s.kind, s.name = o.GetObjectKind().GroupVersionKind().Kind, o.GetName()
+	s.kind, s.name, s.deleting = o.GetObjectKind().GroupVersionKind().Kind, o.GetName(), !o.GetDeletionTimestamp().IsZero()
 	if !tree.IsVirtualObject(o) {
 		s.conditions = conditionsOf(o)
 	}
@@ -192,6 +193,9 @@ var negative = []string{clusterv1.PausedCondition, clusterv1.DeletingCondition, 
 	clusterv1.ClusterRollingOutCondition, clusterv1.ClusterScalingUpCondition, clusterv1.ClusterScalingDownCondition,
 	clusterv1.MachineUpdatingCondition, quoinv1.ClusterUpgradeStalledCondition}
 
+// leaving are conditions of QuoinMachines that say something while they are deleted.
+var leaving = []string{infrav1.MachineDrainableCondition, infrav1.MachineDrainedCondition, infrav1.MachineTerminableCondition}
+
 // summaries say what other conditions of the object say.
 var summaries = []string{clusterv1.ReadyCondition, clusterv1.AvailableCondition}
 
@@ -204,7 +208,8 @@ func holdsOf(s *subject, rules []*subject) (holds []Hold) {
 		if slices.Contains(negative, c.Type) {
 			wanted = metav1.ConditionFalse
 		}
-		if c.Status != wanted {
+		idle := !s.deleting && slices.Contains(leaving, c.Type) || c.Reason == infrav1.HostInUseReason
+		if c.Status != wanted && !idle {
 			own = append(own, Hold{Object: s.kind + "/" + s.name, Condition: c})
 		}
 	}

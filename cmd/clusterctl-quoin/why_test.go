@@ -52,8 +52,9 @@ func TestWhySomethingWaits(t *testing.T) {
 		condition(clusterv1.InfrastructureReadyCondition, metav1.ConditionFalse, "WaitingForHost", "the host does not answer")})
 	infra := &infrav1.QuoinMachine{ObjectMeta: meta("prod-cp-1")}
 	infra.Status.HostRef = &infrav1.HostReference{Namespace: "pool", Name: "rack-1"}
+	infra.SetConditions([]metav1.Condition{condition(infrav1.MachineDrainedCondition, metav1.ConditionFalse, infrav1.MachineNotDeletingReason, "")})
 	host := &infrav1.QuoinHost{ObjectMeta: metav1.ObjectMeta{Namespace: "pool", Name: "rack-1"}}
-	host.SetConditions([]metav1.Condition{condition(clusterv1.ReadyCondition, metav1.ConditionUnknown, "Unreachable", "no route")})
+	host.SetConditions([]metav1.Condition{condition(infrav1.HostCleanCondition, metav1.ConditionFalse, infrav1.HostInUseReason, ""), condition(clusterv1.ReadyCondition, metav1.ConditionUnknown, "Unreachable", "no route")})
 	policy := &quoinv1.RolloutPolicy{ObjectMeta: meta("careful"), Spec: quoinv1.RolloutPolicySpec{ClusterName: "prod"}}
 	policy.Status.Conditions = []metav1.Condition{condition("Progressing", metav1.ConditionFalse, "Held", "the window opens on Saturday")}
 	other := policy.DeepCopy()
@@ -79,6 +80,8 @@ Machine/prod-cp-1      InfrastructureReady=False  2026-11-26 12:00:00Z  WaitingF
 QuoinHost/rack-1       Ready=Unknown              2026-11-26 12:00:00Z  Unreachable     no route
 RolloutPolicy/careful  Progressing=False          2026-11-26 12:00:00Z  Held            the window opens on Saturday
 `))
+	leaves := &subject{deleting: true, kind: "QuoinMachine", name: "prod-cp-1", conditions: infra.Status.Conditions}
+	g.Expect(draw(leaves, nil)).To(ContainSubstring("Drained=False"))
 	one, err := whole.find("quoinhost/rack-1")
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(draw(one, nil)).To(ContainSubstring("no route"))
