@@ -28,7 +28,7 @@ const (
 	applyObjects     stage = "apply the objects"
 	awaitInitialized stage = "wait for the first control-plane machine"
 	applyNetwork     stage = "apply the network plugin"
-	awaitAvailable   stage = "wait until the cluster is available"
+	awaitSettled     stage = "wait until the cluster has all its machines"
 	installHere      stage = "install the providers on the cluster itself"
 	pivotHere        stage = "pivot to the cluster itself"
 	removeBootstrap  stage = "delete the bootstrap cluster"
@@ -43,8 +43,8 @@ type progress struct {
 	Lacks, LacksHere []string
 	// Applied says that this run has applied the files: a file that was edited since the last run counts.
 	Applied bool
-	// Initialized and Available are the Cluster's conditions.
-	Initialized, Available bool
+	// Initialized says that the first control-plane Machine is there, Settled that all Machines are.
+	Initialized, Settled bool
 	// Network says that the network plugin's file is applied, or that there is none.
 	Network bool
 	// Pivot is the phase of the journal; empty when there is none.
@@ -74,8 +74,8 @@ func (p progress) next() stage {
 		return awaitInitialized
 	case !p.Network:
 		return applyNetwork
-	case !p.Available:
-		return awaitAvailable
+	case !p.Settled:
+		return awaitSettled
 	case len(p.LacksHere) > 0:
 		return installHere
 	}
@@ -179,6 +179,7 @@ func (o *options) say(format string, args ...any) {
 }
 
 // reachAll reaches one stage after the other. A stage that was reached and is still the next one ends it: nothing would.
+// But a Machine that was ready may not be for a while.
 func reachAll(ctx context.Context, s site, say func(string, ...any)) error {
 	var reached []stage
 	for {
@@ -189,7 +190,7 @@ func reachAll(ctx context.Context, s site, say func(string, ...any)) error {
 		if next == created {
 			return nil
 		}
-		if slices.Contains(reached, next) {
+		if slices.Contains(reached, next) && next != awaitSettled {
 			return fmt.Errorf("%q is done, and does not show: look at what undoes it", next)
 		}
 		say("%s", next)

@@ -6,14 +6,21 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
+	"time"
 
 	. "github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	clusterctlv1 "sigs.k8s.io/cluster-api/cmd/clusterctl/api/v1alpha3"
+	"sigs.k8s.io/cluster-api/util/conditions"
 
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/pivot"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/pivot/execute"
 )
 
 // memorySite is a machine with kind in memory. It fails, or dies, before or after a stage.
@@ -44,8 +51,8 @@ func (m *memorySite) reach(_ context.Context, next stage) error {
 		p.Initialized = true
 	case applyNetwork:
 		p.Network = true
-	case awaitAvailable:
-		p.Available = true
+	case awaitSettled:
+		p.Settled = true
 	case installHere:
 		p.LacksHere = nil
 	case pivotHere:
@@ -63,7 +70,7 @@ func (m *memorySite) reach(_ context.Context, next stage) error {
 	return m.fail(next, true)
 }
 
-var allStages = []stage{makeBootstrap, installThere, applyObjects, awaitInitialized, applyNetwork, awaitAvailable,
+var allStages = []stage{makeBootstrap, installThere, applyObjects, awaitInitialized, applyNetwork, awaitSettled,
 	installHere, pivotHere, removeBootstrap}
 
 // A command that fails before or after any stage keeps the bootstrap cluster, and the next one goes on: no stage but the
@@ -119,6 +126,71 @@ func TestAStageThatDoesNotShowEndsIt(t *testing.T) {
 type stuck struct{ *memorySite }
 
 func (stuck) next(context.Context) (stage, error) { return progress{}.next(), nil }
+
+// A Cluster is available with its first control-plane Machine. It moves when the others are there, and is waited for again
+// where one of them is not ready for a while.
+func TestOnlyAClusterThatHasAllItsMachinesMoves(t *testing.T) {
+	g := NewWithT(t)
+	c := &clusterv1.Cluster{}
+	set := func(kind string, status metav1.ConditionStatus, message string) {
+		conditions.Set(c, metav1.Condition{Type: kind, Status: status, Reason: "R", Message: message})
+	}
+	g.Expect(uninitialized(c)).To(Equal("ControlPlaneInitialized is not known yet"))
+	set(clusterv1.ClusterControlPlaneInitializedCondition, metav1.ConditionTrue, "")
+	g.Expect(uninitialized(c)).To(BeEmpty())
+	set(clusterv1.ClusterAvailableCondition, metav1.ConditionTrue, "")
+	set(clusterv1.ClusterScalingUpCondition, metav1.ConditionTrue, "from 1 to 3 replicas")
+	set(clusterv1.ClusterControlPlaneMachinesReadyCondition, metav1.ConditionFalse, "")
+	set(clusterv1.ClusterWorkerMachinesReadyCondition, metav1.ConditionTrue, "")
+	g.Expect(unsettled(c)).To(Equal("ScalingUp is True: from 1 to 3 replicas"))
+	set(clusterv1.ClusterScalingUpCondition, metav1.ConditionFalse, "")
+	g.Expect(unsettled(c)).To(Equal("ControlPlaneMachinesReady is False: R"))
+	set(clusterv1.ClusterControlPlaneMachinesReadyCondition, metav1.ConditionTrue, "")
+	g.Expect(unsettled(c)).To(BeEmpty())
+	set(clusterv1.ClusterWorkerMachinesReadyCondition, metav1.ConditionUnknown, "no word")
+	g.Expect(unsettled(c)).To(ContainSubstring("no word"))
+	set(clusterv1.ClusterWorkerMachinesReadyCondition, metav1.ConditionTrue, "")
+	set(clusterv1.ClusterAvailableCondition, metav1.ConditionFalse, "")
+	g.Expect(unsettled(c)).To(HavePrefix("Available is False"))
+
+	m := &memorySite{}
+	flapped := false
+	m.fail = func(s stage, done bool) error {
+		if s == installHere && done && !flapped {
+			flapped, m.found.Settled = true, false
+		}
+		return nil
+	}
+	g.Expect(reachAll(t.Context(), m, func(string, ...any) {})).To(Succeed())
+	g.Expect(flapped).To(BeTrue())
+}
+
+// A pivot that is refused, or that was undone, leaves everything where it was, and is tried until the time is over.
+func TestAPivotIsTriedUntilItMay(t *testing.T) {
+	g := NewWithT(t)
+	var answers []error
+	tries := 0
+	try := func(timeout time.Duration) error {
+		tries = 0
+		return whenItMay(t.Context(), time.Millisecond, timeout, func(string, ...any) {}, func(context.Context) error {
+			tries++
+			if len(answers) > 0 {
+				answer := answers[0]
+				answers = answers[1:]
+				return answer
+			}
+			return nil
+		})
+	}
+	answers = []error{fmt.Errorf("%w: it is paused", execute.ErrRefused), fmt.Errorf("%w: a Machine is new", execute.ErrUndone)}
+	g.Expect(try(time.Minute)).To(Succeed())
+	g.Expect(tries).To(Equal(3))
+	broken := errors.New("no route")
+	answers = []error{broken}
+	g.Expect(try(time.Minute)).To(MatchError(broken))
+	answers = slices.Repeat([]error{execute.ErrRefused}, 1000)
+	g.Expect(try(20 * time.Millisecond)).To(MatchError(ContainSubstring("it may not begin after 20ms")))
+}
 
 // What is not in the Cluster's own namespace would go with the bootstrap cluster.
 func TestFilesHaveOneNamespace(t *testing.T) {

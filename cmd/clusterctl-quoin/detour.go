@@ -46,8 +46,8 @@ type detourFound struct {
 	Upgraded bool
 }
 
-// next is what comes next. A pivot that is open is finished first, and the bootstrap cluster is deleted only when what it
-// managed is home and has the version.
+// next is what comes next. A pivot that is open is finished first, and the bootstrap cluster is deleted only when what
+// it managed is home and has the version.
 func (f detourFound) next() stage {
 	switch {
 	case f.Open != "":
@@ -182,10 +182,11 @@ func (d *detour) take(ctx context.Context) error {
 	}
 	if err := reachAll(ctx, d, d.say); err != nil {
 		// A stage that is refused, or that was undone, is one of several: its exit code would say that nothing was done.
-		return fmt.Errorf("%s\nThe same command goes on from where it is. `clusterctl quoin status %[2]s` says which side manages "+
-			"the cluster, and\n`clusterctl quoin pivot %[2]s --back` takes it back from the bootstrap cluster without an upgrade",
-			err.Error(), d.wish.ClusterName)
+		return fmt.Errorf("%s\nThe same command goes on from where it is. `clusterctl quoin status %[2]s` says which side "+
+			"manages the cluster, and\n`clusterctl quoin pivot %[2]s --back` takes it back from the bootstrap cluster without "+
+			"an upgrade", err.Error(), d.wish.ClusterName)
 	}
-	fmt.Fprintf(d.out, "cluster %s has %s, and is managed as before: %s\n", d.wish.ClusterName, d.wish.Version, d.home.Path)
+	fmt.Fprintf(d.out, "cluster %s has %s, and is managed as before: %s\n", d.wish.ClusterName, d.wish.Version,
+		d.home.Path)
 	return nil
 }

@@ -57,7 +57,8 @@ func newPlan(o *options) *cobra.Command {
 	}
 	o.addReader(command)
 	addOutput(command, &output)
-	command.Flags().BoolVarP(&watch, "watch", "w", false, "say what is done, whenever that changes, until the upgrade has ended")
+	command.Flags().BoolVarP(&watch, "watch", "w", false,
+		"say what is done, whenever that changes, until the upgrade has ended")
 	command.MarkFlagsMutuallyExclusive("output", "watch")
 	return command
 }
@@ -104,7 +105,8 @@ func (o *options) readerOf(kubeconfig cluster.Kubeconfig) (_ client.Client, name
 
 // addSchemes adds what is read.
 func addSchemes(to *runtime.Scheme) error {
-	return errors.Join(quoinv1.AddToScheme(to), infrav1.AddToScheme(to), clusterv1.AddToScheme(to), apiextensionsv1.AddToScheme(to))
+	return errors.Join(quoinv1.AddToScheme(to), infrav1.AddToScheme(to), clusterv1.AddToScheme(to),
+		apiextensionsv1.AddToScheme(to))
 }
 
 // upgradeOf is the ClusterUpgrade of a Cluster that is carried out: of those that have not ended what began first, then

@@ -4,6 +4,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -216,8 +217,7 @@ func (s *realSite) progress(ctx context.Context) (p progress, err error) {
 	} else if err != nil {
 		return p, fmt.Errorf("reading Cluster %s: %w", s.name, err)
 	}
-	p.Initialized = conditions.IsTrue(c, clusterv1.ClusterControlPlaneInitializedCondition)
-	p.Available = conditions.IsTrue(c, clusterv1.ClusterAvailableCondition)
+	p.Initialized, p.Settled = uninitialized(c) == "", unsettled(c) == ""
 	if !p.Initialized || !p.Applied {
 		return p, nil
 	}
@@ -282,9 +282,9 @@ func (s *realSite) reach(ctx context.Context, next stage) error {
 		s.applied = true
 		return nil
 	case awaitInitialized:
-		return s.await(ctx, clusterv1.ClusterControlPlaneInitializedCondition)
-	case awaitAvailable:
-		return s.await(ctx, clusterv1.ClusterAvailableCondition)
+		return s.await(ctx, uninitialized)
+	case awaitSettled:
+		return s.await(ctx, unsettled)
 	case applyNetwork:
 		target, err := s.target(ctx)
 		if err != nil {
@@ -339,8 +339,33 @@ func (s *realSite) apply(ctx context.Context, c client.Client, objects []unstruc
 	return nil
 }
 
-// await a condition of the Cluster, and say what it waits for whenever that changes.
-func (s *realSite) await(ctx context.Context, condition string) error {
+// uninitialized says what the Cluster lacks before it has a first control-plane Machine; empty when it has one.
+func uninitialized(c *clusterv1.Cluster) string {
+	return lacks(c, clusterv1.ClusterControlPlaneInitializedCondition, metav1.ConditionTrue)
+}
+
+// unsettled says what the Cluster lacks before it may move; empty when it lacks nothing. It is available as soon as a first
+// control-plane Machine is, while others are made, and clusterctl moves no Machine that has no node.
+func unsettled(c *clusterv1.Cluster) string {
+	return cmp.Or(lacks(c, clusterv1.ClusterAvailableCondition, metav1.ConditionTrue),
+		lacks(c, clusterv1.ClusterScalingUpCondition, metav1.ConditionFalse),
+		lacks(c, clusterv1.ClusterControlPlaneMachinesReadyCondition, metav1.ConditionTrue),
+		lacks(c, clusterv1.ClusterWorkerMachinesReadyCondition, metav1.ConditionTrue))
+}
+
+// lacks says that a condition has not the wanted status, and why; empty when it has.
+func lacks(c *clusterv1.Cluster, condition string, wanted metav1.ConditionStatus) string {
+	switch found := conditions.Get(c, condition); {
+	case found == nil:
+		return condition + " is not known yet"
+	case found.Status != wanted:
+		return fmt.Sprintf("%s is %s: %s", condition, found.Status, cmp.Or(found.Message, found.Reason))
+	}
+	return ""
+}
+
+// await a Cluster that lacks nothing, and say what it lacks whenever that changes.
+func (s *realSite) await(ctx context.Context, lacks func(*clusterv1.Cluster) string) error {
 	said := ""
 	err := wait.PollUntilContextTimeout(ctx, 3*time.Second, s.timeout, true, func(ctx context.Context) (bool, error) {
 		c := &clusterv1.Cluster{}
@@ -349,32 +374,37 @@ func (s *realSite) await(ctx context.Context, condition string) error {
 			said = err.Error()
 			return false, nil //nolint:nilerr // it is said when the time is over
 		}
-		if conditions.IsTrue(c, condition) {
-			return true, nil
-		}
-		if message := conditions.GetMessage(c, condition); message != said && message != "" {
+		message := lacks(c)
+		if message != said && message != "" {
 			said = message
 			s.say("  %s", strings.ReplaceAll(message, "\n", "\n           "))
 		}
-		return false, nil
+		return message == "", nil
 	})
 	if err != nil {
-		return fmt.Errorf("condition %s of Cluster %s after %s: %s", condition, s.name, s.timeout, said)
+		return fmt.Errorf("cluster %s after %s: %s", s.name, s.timeout, said)
 	}
 	return nil
 }
 
-// when runs a pivot as soon as that may begin, and says what it waits for whenever that changes.
+// when runs a pivot as soon as that may begin, and says what it waits for whenever that changes. One that was undone is
+// begun again: the source has everything as before.
 func (p *pivotOptions) when(ctx context.Context, name string, timeout time.Duration) error {
+	return whenItMay(ctx, 5*time.Second, timeout, p.say, func(ctx context.Context) error { return p.run(ctx, name) })
+}
+
+func whenItMay(
+	ctx context.Context, every, timeout time.Duration, say func(string, ...any), pivot func(context.Context) error,
+) error {
 	said := ""
-	err := wait.PollUntilContextTimeout(ctx, 5*time.Second, timeout, true, func(ctx context.Context) (bool, error) {
-		err := p.run(ctx, name)
-		if !errors.Is(err, execute.ErrRefused) {
+	err := wait.PollUntilContextTimeout(ctx, every, timeout, true, func(ctx context.Context) (bool, error) {
+		err := pivot(ctx)
+		if !errors.Is(err, execute.ErrRefused) && !errors.Is(err, execute.ErrUndone) {
 			return true, err
 		}
 		if err.Error() != said {
 			said = err.Error()
-			p.say("  %s", said)
+			say("  %s", said)
 		}
 		return false, nil
 	})

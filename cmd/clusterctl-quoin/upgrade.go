@@ -168,8 +168,8 @@ func (r *raise) find(ctx context.Context, c client.Reader, namespace string) (*q
 	case upgrade.Completed(u):
 		return nil, nil
 	}
-	return nil, fmt.Errorf("%w: ClusterUpgrade %s to %s (workers: %s) has not ended: follow it with the same flags, or delete it",
-		execute.ErrRefused, u.Name, u.Spec.Version, u.Spec.Workers)
+	return nil, fmt.Errorf("%w: ClusterUpgrade %s to %s (workers: %s) has not ended: follow it with the same flags, or "+
+		"delete it", execute.ErrRefused, u.Name, u.Spec.Version, u.Spec.Workers)
 }
 
 // wants reports whether an upgrade is the one that is wished.
@@ -238,7 +238,8 @@ func (r *raise) follow(ctx context.Context, c client.Client, u *quoinv1.ClusterU
 		case apierrors.IsNotFound(err):
 			return fmt.Errorf("ClusterUpgrade %s was deleted: the Cluster stays as it is", u.Name)
 		case err != nil && time.Since(heard) > silentFor:
-			return fmt.Errorf("the management cluster did not answer for %s; the same command follows the upgrade: %w", silentFor, err)
+			return fmt.Errorf("the management cluster did not answer for %s; the same command follows the upgrade: %w",
+				silentFor, err)
 		case err != nil:
 			say("the management cluster does not answer, which one that upgrades itself does for some seconds: " + err.Error())
 		default:
@@ -277,8 +278,8 @@ func (r *raise) confirm(ctx context.Context, c client.Client, u *quoinv1.Cluster
 	if !r.yes {
 		fmt.Fprintf(r.out, "Carry out plan %s? [y/N] ", id)
 		if !answers.Scan() {
-			return fmt.Errorf("nobody confirmed plan %s of ClusterUpgrade %s, which waits for that and touches nothing: run the same "+
-				"command with --yes", id, u.Name)
+			return fmt.Errorf("nobody confirmed plan %s of ClusterUpgrade %s, which waits for that and touches nothing: run "+
+				"the same command with --yes", id, u.Name)
 		}
 		if answer := strings.ToLower(strings.TrimSpace(answers.Text())); answer != "y" && answer != "yes" {
 			return fmt.Errorf("%w: plan %s was not confirmed", execute.ErrRefused, id)
@@ -287,7 +288,8 @@ func (r *raise) confirm(ctx context.Context, c client.Client, u *quoinv1.Cluster
 	before := u.DeepCopy()
 	u.Spec.ApprovedPlan = id
 	err := c.Patch(ctx, u, client.MergeFrom(before))
-	if status := apierrors.APIStatus(nil); errors.As(err, &status) && status.Status().Code < http.StatusInternalServerError {
+	status := apierrors.APIStatus(nil)
+	if errors.As(err, &status) && status.Status().Code < http.StatusInternalServerError {
 		return fmt.Errorf("approving plan %s of ClusterUpgrade %s: %w", id, u.Name, err)
 	}
 	return nil // or it is asked again, as soon as somebody answers

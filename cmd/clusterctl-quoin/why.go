@@ -78,7 +78,9 @@ Machines and their hosts. RolloutPolicies and ClusterUpgrades are shown too, sin
 }
 
 // readSubjects reads a Cluster with all that it is made of, as clusterctl finds it, and its policies and upgrades.
-func readSubjects(ctx context.Context, c client.Client, namespace, name string) (whole *subject, rules []*subject, err error) {
+func readSubjects(
+	ctx context.Context, c client.Client, namespace, name string,
+) (whole *subject, rules []*subject, err error) {
 	found, err := tree.Discovery(ctx, c, namespace, name, tree.DiscoverOptions{ShowMachineSets: true, Echo: true})
 	if err != nil {
 		return nil, nil, fmt.Errorf("reading Cluster %s: %w", name, err)
@@ -194,13 +196,14 @@ var negative = []string{clusterv1.PausedCondition, clusterv1.DeletingCondition, 
 	clusterv1.MachineUpdatingCondition, quoinv1.ClusterUpgradeStalledCondition}
 
 // leaving are conditions of QuoinMachines that say something while they are deleted.
-var leaving = []string{infrav1.MachineDrainableCondition, infrav1.MachineDrainedCondition, infrav1.MachineTerminableCondition}
+var leaving = []string{infrav1.MachineDrainableCondition, infrav1.MachineDrainedCondition,
+	infrav1.MachineTerminableCondition}
 
 // summaries say what other conditions of the object say.
 var summaries = []string{clusterv1.ReadyCondition, clusterv1.AvailableCondition}
 
-// holdsOf are the conditions that are not as they should be, of an object, its parts, and what may hold them. Where an object
-// has others, those that sum them up are left out.
+// holdsOf are the conditions that are not as they should be, of an object, its parts, and what may hold them. Where an
+// object has others, those that sum them up are left out.
 func holdsOf(s *subject, rules []*subject) (holds []Hold) {
 	var own []Hold
 	for _, c := range s.conditions {
@@ -238,8 +241,8 @@ func holdTable(holds []Hold) [][]string {
 		last = h.Object
 		c := h.Condition
 		lines := strings.Split(strings.TrimSpace(c.Message), "\n")
-		rows = append(rows, []string{object, c.Type + "=" + string(c.Status), c.LastTransitionTime.UTC().Format("2006-01-02 15:04:05Z"),
-			c.Reason, lines[0]})
+		rows = append(rows, []string{object, c.Type + "=" + string(c.Status),
+			c.LastTransitionTime.UTC().Format("2006-01-02 15:04:05Z"), c.Reason, lines[0]})
 		for _, line := range lines[1:] {
 			rows = append(rows, []string{"", "", "", "", line})
 		}
