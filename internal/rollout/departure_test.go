@@ -28,6 +28,9 @@ type departure struct {
 	nodeDrainTimeout time.Duration
 	asked            time.Time
 	began, passed    time.Time
+	// guarded says that its deletion waited for the policy at some time: one that somebody deletes before a first look is
+	// Cluster API's alone.
+	guarded bool
 	// released is when Cluster API deleted the infrastructure, lost how many pods were on it that could have been drained.
 	released time.Time
 	lost     int
@@ -66,7 +69,7 @@ func (n *node) walk(now time.Time) {
 		return
 	}
 	n.released = now
-	if !n.unreachable && !n.excluded {
+	if n.guarded && !n.unreachable && !n.excluded {
 		n.lost = n.pods
 	}
 }
@@ -138,7 +141,7 @@ func (f *fleet) depart() []Decision {
 		n := f.pool(d.Pool).node(d.Machine)
 		switch d.Action {
 		case Guard:
-			n.preDrain, n.preTerminate = true, true
+			n.preDrain, n.preTerminate, n.guarded = true, true, true
 			continue
 		case Unguard:
 			n.preDrain, n.preTerminate = false, false
