@@ -12,6 +12,8 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	kcpv1 "sigs.k8s.io/cluster-api/api/controlplane/kubeadm/v1beta2"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/controllers/clustercache"
 	"sigs.k8s.io/cluster-api/util/conditions"
@@ -145,18 +147,37 @@ func TestAWorkerThatIsOlderThanKubeProxyIsGivenNoHost(t *testing.T) {
 	for name, c := range map[string]struct {
 		policy, proxy string
 		gone, held    bool
+		// alone has an annotation of the control plane leave kube-proxy to somebody else.
+		alone bool
 	}{
 		"newer":                     {policy: "Kubernetes-1.24", proxy: "v1.24.3", held: true},
 		"of its minor":              {policy: "Kubernetes-1.24", proxy: "v1.23.0"},
 		"newer, and may be":         {proxy: "v1.24.3"},
 		"in a cluster that is mute": {policy: "Kubernetes-1.24", proxy: "v1.24.3", gone: true},
+		"newer, and left alone":     {policy: "Kubernetes-1.24", proxy: "v1.24.3", alone: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			machine, quoinMachine := owned("m1", uid1)
 			machine.Spec.Version = "v1.23.9"
 			restricted := cluster()
 			restricted.Annotations = map[string]string{skew.PolicyAnnotation: c.policy}
+			restricted.Spec.ControlPlaneRef = clusterv1.ContractVersionedObjectReference{
+				APIGroup: "controlplane.example.com", Kind: "Other", Name: "c1"}
 			w := newWorld(t, restricted, machine, quoinMachine, host("h1", ""), apiServer("cp", "v1.24.3"))
+			w.r.APIReader = interceptor.NewClient(w.client, interceptor.Funcs{Get: func(ctx context.Context,
+				under client.WithWatch, key client.ObjectKey, object client.Object, options ...client.GetOption) error {
+				switch of := object.(type) {
+				case *metav1.PartialObjectMetadata: // the kind's definition
+					of.Labels = map[string]string{"cluster.x-k8s.io/v1beta2": "v1"}
+					return nil
+				case *unstructured.Unstructured:
+					if c.alone {
+						of.SetAnnotations(map[string]string{kcpv1.SkipKubeProxyAnnotation: ""})
+					}
+					return nil
+				}
+				return under.Get(ctx, key, object, options...)
+			}})
 			daemonSet := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "kube-proxy"}}
 			daemonSet.Spec.Template.Spec.Containers = []corev1.Container{{Name: "kube-proxy",
 				Image: "quoin.test/kube-proxy:" + c.proxy}}

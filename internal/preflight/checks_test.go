@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -351,6 +352,13 @@ func node(name string, conditions ...corev1.NodeCondition) *corev1.Node {
 	return n
 }
 
+// lease that the kubelet of a Node renewed just now.
+func lease(name string) *coordinationv1.Lease {
+	l := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: corev1.NamespaceNodeLease, Name: name}}
+	l.Spec.RenewTime = &metav1.MicroTime{Time: now}
+	return l
+}
+
 func TestNodes(t *testing.T) {
 	is := func(condition corev1.NodeConditionType, status corev1.ConditionStatus) corev1.NodeCondition {
 		return corev1.NodeCondition{Type: condition, Status: status, Message: "so it says"}
@@ -360,20 +368,23 @@ func TestNodes(t *testing.T) {
 	cordoned.Spec.Unschedulable = true
 	old.Status.NodeInfo.ContainerRuntimeVersion = "containerd://1.7.28"
 	going, waiting := machine("going", "v1.35.4", false), machine("waiting", "v1.35.4", false)
-	management := []client.Object{going, waiting}
+	management, workload := []client.Object{going, waiting}, []client.Object(nil)
 	for _, name := range []string{"well", "silent", "down", "full", "cordoned", "old"} {
 		management = append(management, machine(name, "v1.35.4", false))
 	}
 	going.DeletionTimestamp, going.Finalizers = &metav1.Time{Time: now}, []string{"quoin.test/hold"}
 	waiting.Status.NodeRef.Name = ""
-	s := subject(t, management, []client.Object{
+	for _, name := range []string{"stray", "well", "full", "cordoned", "old"} {
+		workload = append(workload, lease(name))
+	}
+	s := subject(t, management, append(workload,
 		node("stray", ready), node("well", ready, is(corev1.NodeDiskPressure, corev1.ConditionFalse)), node("silent"),
 		node("down", is(corev1.NodeReady, corev1.ConditionUnknown)),
 		node("full", ready, is(corev1.NodeDiskPressure, corev1.ConditionTrue),
 			is(corev1.NodeMemoryPressure, corev1.ConditionTrue), is(corev1.NodePIDPressure, corev1.ConditionTrue),
 			is(corev1.NodeNetworkUnavailable, corev1.ConditionTrue)),
 		cordoned, old,
-	})
+	))
 	want := []string{"Block Node silent NotReady", "Block Node down NotReady", "Block Node full DiskPressure",
 		"Block Node full MemoryPressure", "Block Node full PIDPressure", "Block Node full NetworkUnavailable",
 		"Warn Node cordoned Cordoned", "Block Machine going Deleting", "Block Machine waiting NoNode",
@@ -391,17 +402,61 @@ func TestNodesHeedTheirClocks(t *testing.T) {
 		limit + time.Second:             {"Block Node n Clock"},
 		-limit - renewals - time.Second: {"Block Node n Clock"},
 	} {
-		lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: corev1.NamespaceNodeLease, Name: "n"}}
-		lease.Spec.RenewTime = &metav1.MicroTime{Time: now.Add(renewed)}
+		lease := lease("n")
+		lease.Spec.RenewTime.Time = now.Add(renewed)
 		elsewhere := lease.DeepCopy()
 		elsewhere.Namespace, elsewhere.Spec.RenewTime.Time = "shop", now.Add(time.Hour)
 		expect(t, lookAtNodes, subject(t, []client.Object{machine("n", "v1.35.4", false)}, []client.Object{lease, elsewhere,
 			node("n", corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionTrue})}), want...)
 	}
-	gone := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: corev1.NamespaceNodeLease, Name: "n"}}
-	gone.Spec.RenewTime = &metav1.MicroTime{Time: now.Add(-time.Hour)}
+	gone := lease("n")
+	gone.Spec.RenewTime.Time = now.Add(-time.Hour)
 	expect(t, lookAtNodes, subject(t, []client.Object{machine("n", "v1.35.4", false)}, []client.Object{gone,
 		node("n", corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionUnknown})}), "Block Node n NotReady")
+	never := lease("n")
+	never.Spec.RenewTime = nil
+	for _, leases := range [][]client.Object{nil, {never}} {
+		expect(t, lookAtNodes, subject(t, []client.Object{machine("n", "v1.35.4", false)}, append(leases,
+			node("n", ready))), "Warn Node n NoLease")
+	}
+}
+
+// Proves: R20
+//
+// A host that the kubelet of the version does not start on is none for the Machine that comes after the next one.
+func TestNodesHeedTheCgroupsOfTheirHosts(t *testing.T) {
+	for name, c := range map[string]struct {
+		cgroup        int32
+		tells, onHost bool
+		runs, to      string
+		want          []string
+	}{
+		"v2":                           {cgroup: 2},
+		"v1":                           {cgroup: 1, want: []string{"Block Node n CgroupEnded"}},
+		"v1, and kubelets start on it": {cgroup: 1, tells: true},
+		"v1, and the host says so":     {cgroup: 1, onHost: true},
+		"v1, which is early enough":    {cgroup: 1, to: "v1.34.9"},
+		"v1, of a Machine that stays":  {cgroup: 1, runs: "v1.36.3"},
+		"unknown":                      {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			host := newRack(t).host("h")
+			host.Spec.ConsumerRef = &infrav1.ConsumerReference{Namespace: "prod", Machine: "n", Claim: "c"}
+			host.Status.Facts = &infrav1.HostFacts{MachineID: "id", CgroupVersion: c.cgroup,
+				KubeletOnCgroupV1: ptr.To(c.onHost)}
+			of := machine("n", cmp.Or(c.runs, "v1.33.4"), false)
+			of.Spec.ProviderID = host.ProviderID()
+			shared := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "kubelet-config"},
+				Data: map[string]string{"kubelet": "failCgroupV1: " + strconv.FormatBool(!c.tells)}}
+			pool := &clusterv1.MachineDeployment{ObjectMeta: metav1.ObjectMeta{Namespace: "prod", Name: "blue",
+				Labels: map[string]string{clusterv1.ClusterNameLabel: "c1"}}}
+			s := subject(t, []client.Object{of, host, pool}, []client.Object{lease("n"), node("n", ready), shared})
+			s.Version = cmp.Or(c.to, s.Version)
+			for _, finding := range expect(t, lookAtNodes, s, c.want...) {
+				NewWithT(t).Expect(finding.Message).To(And(ContainSubstring(s.Version), ContainSubstring("R20")))
+			}
+		})
+	}
 }
 
 func plane(change func(*controlplanev1.QuoinControlPlane)) *controlplanev1.QuoinControlPlane {

@@ -4,6 +4,7 @@
 package preflight
 
 import (
+	"slices"
 	"testing"
 
 	. "github.com/onsi/gomega"
@@ -64,6 +65,11 @@ func TestPoolsThatStayBlockNothing(t *testing.T) {
 				volume.Status.Phase = corev1.VolumeBound
 				workload = append(workload, on, guard, volume,
 					web("on-"+pool.node, pool.node, labeled("app", pool.node), claims("of-"+pool.node)))
+			}
+			for _, on := range slices.Clone(workload) {
+				if _, is := on.(*corev1.Node); is {
+					workload = append(workload, lease(on.GetName()))
+				}
 			}
 			class := &clusterv1.ClusterClass{ObjectMeta: metav1.ObjectMeta{Namespace: "prod", Name: "quoin"}}
 			s := subject(t, append(management, class), workload)

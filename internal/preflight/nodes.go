@@ -14,6 +14,7 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/suitability"
@@ -54,8 +55,15 @@ func lookAtNodes(ctx context.Context, s Subject) (string, []quoinv1.Finding, err
 	for i := range nodes.Items {
 		node := &nodes.Items[i]
 		findings = append(findings, judgeNode(node, s.goal(goals, groups[node.Name]))...)
-		if at, known := renewed[node.Name]; known && isReady(node) {
+		at, known := renewed[node.Name]
+		switch {
+		case !isReady(node): // which is why its Lease is old
+		case known:
 			findings = append(findings, judgeClock(node, s.Now.Sub(at))...)
+		default:
+			findings = append(findings, warns("Node "+node.Name, "NoLease",
+				"its kubelet renews no Lease, so nobody knows whether its clock is right, and its loss is seen late",
+				"let its kubelet write Leases in namespace "+corev1.NamespaceNodeLease+", and compare its clock by hand"))
 		}
 	}
 	for _, node := range withoutMachine(nodes.Items, machines) {
@@ -65,6 +73,11 @@ func lookAtNodes(ctx context.Context, s Subject) (string, []quoinv1.Finding, err
 	for i := range machines {
 		findings = append(findings, judgeMachine(&machines[i])...)
 	}
+	ended, err := s.judgeCgroups(ctx, machines, goals)
+	if err != nil {
+		return "", nil, err
+	}
+	findings = append(findings, ended...)
 	return fmt.Sprintf("%d Nodes and %d Machines", len(nodes.Items), len(machines)), findings, nil
 }
 
@@ -109,6 +122,41 @@ func judgeNode(node *corev1.Node, version string) []quoinv1.Finding {
 			"install a later containerd on the host first"))
 	}
 	return findings
+}
+
+// judgeCgroups finds hosts of Machines that are replaced on which a kubelet of the version does not start: they serve
+// no Machine after that, so a rollout that began with a spare host has none for the next one.
+func (s Subject) judgeCgroups(
+	ctx context.Context, machines []clusterv1.Machine, goals goals,
+) (findings []quoinv1.Finding, err error) {
+	hosts := &infrav1.QuoinHostList{}
+	if err := s.Management.List(ctx, hosts); err != nil {
+		return nil, fmt.Errorf("list the QuoinHosts: %w", err)
+	}
+	fleet, fails := s.supply(hosts, machines), map[string]bool{}
+	for i := range machines {
+		host, has := fleet.claimed[machines[i].Name]
+		of := group(&machines[i])
+		if !has || of == nil || !s.leaves(&machines[i], goals) {
+			continue
+		}
+		version := s.goal(goals, *of)
+		ended := skew.CgroupEnded(host.Cgroup, version)
+		if ended == "" {
+			continue
+		}
+		if _, asked := fails[*of]; !asked {
+			if fails[*of], err = fleet.failsOnCgroupV1(ctx, *of); err != nil {
+				return nil, err
+			}
+		}
+		if fails[*of] {
+			findings = append(findings, blocks("Node "+machines[i].Status.NodeRef.Name, "CgroupEnded",
+				"its host cannot be used for "+version+" "+ended,
+				"start the host with cgroup v2, or give failCgroupV1: false to the kubelets"))
+		}
+	}
+	return findings, nil
 }
 
 // renewals is how old the last renewal of a Lease is before its Node is not ready any more, and somewhat more.

@@ -71,6 +71,7 @@ func (w world) subject(t *testing.T) Subject {
 	for _, object := range r.workload {
 		if n, is := object.(*corev1.Node); is && n.Name != w.Unready {
 			n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
+			r.workload = append(r.workload, lease(n.Name))
 		}
 	}
 	r.workload = append(r.workload, shop(),

@@ -4,7 +4,10 @@
 package rollout
 
 import (
+	"cmp"
 	"os"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -58,9 +61,9 @@ var elsewhere = map[string]string{
 	"TestRollingUpdateOnlyWarmPoolNodes":   "warm pools are instances of a cloud that are stopped; hosts that are free wait anyway",
 	"TestRollingWarmPoolBeforeJoinedNodes": "the same",
 
-	"TestSettings":       "TestLimitsAreResolvedAsKOpsDoes in limits_test.go",
-	"TestMaxUnavailable": "TestLimitsAreResolvedAsKOpsDoes in limits_test.go",
-	"TestMaxSurge":       "TestLimitsAreResolvedAsKOpsDoes in limits_test.go",
+	"TestSettings":       "TestLimitsAreResolvedAsKOpsDoes",
+	"TestMaxUnavailable": "TestLimitsAreResolvedAsKOpsDoes",
+	"TestMaxSurge":       "TestLimitsAreResolvedAsKOpsDoes",
 	"TestAWSDefault":     "a default of one cloud; one more is made by default here as well (limits_test.go)",
 }
 
@@ -90,8 +93,19 @@ func TestKOpsTestsHaveTwins(t *testing.T) {
 			g.Expect(err).NotTo(HaveOccurred())
 			g.Expect("\n"+string(script)).To(ContainSubstring("\n# "+section), name)
 		}
+		for _, test := range testNamed.FindAllStringSubmatch(why, -1) {
+			files, err := filepath.Glob(filepath.Join("../..", cmp.Or(test[2], "internal/rollout"), "*_test.go"))
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(slices.ContainsFunc(files, func(file string) bool {
+				content, err := os.ReadFile(file) //nolint:gosec // of this repository
+				return err == nil && strings.Contains(string(content), "\nfunc "+test[1]+"(")
+			})).To(BeTrue(), "%s: no %s", name, test[1])
+		}
 	}
 }
+
+// testNamed is a test that a reason names, with its folder unless that is this one.
+var testNamed = regexp.MustCompile(`\b(Test\w+)(?: in ([\w/]+))?`)
 
 // kOps are its tests of rolling updates and of their settings, of the summer of 2026.
 var kOps = strings.Fields(`
