@@ -244,7 +244,7 @@ func (l *leaver) holdsDrain(m Machine) (Reason, string) {
 func (l *leaver) helps(m Machine) bool {
 	for _, pool := range l.Pools {
 		for _, other := range pool.Machines {
-			if other.Deleting && other.Wanted && other.Name != m.Name && (!other.Leave.PreDrain || other.Name < m.Name) {
+			if other.Deleting && other.Wanted && (!other.Leave.PreDrain || other.Name < m.Name) {
 				return false
 			}
 		}
@@ -256,7 +256,7 @@ func (l *leaver) helps(m Machine) bool {
 // what a person deletes no longer than for its replacement: nobody surges for that.
 func (l *leaver) tooFewServe(m Machine) (Reason, string) {
 	// Where none is made beforehand one has to be missing. What minAvailable asks for is no more than this, or a conflict.
-	least := l.pool.Replicas - max(l.pool.limits.Unavailable, 1-min(l.pool.limits.Surge, 1))
+	least := l.pool.Replicas - max(l.pool.limits.Unavailable, 1-l.pool.limits.Surge)
 	if !m.serves() || m.Condemned || l.serving-1 >= least {
 		return "", ""
 	}

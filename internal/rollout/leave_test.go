@@ -51,6 +51,15 @@ func TestDrainsAreAskedForByPolicyOrGroup(t *testing.T) {
 	g.Expect(asks()).To(BeFalse(), "no group selects it")
 	policy.Groups[0].MachineDeployments.Names = []string{"blue"}
 	g.Expect(asks()).To(BeTrue())
+	policy.Drain = nil
+	g.Expect(asks()).To(BeFalse())
+	policy.Groups[0].Drain = &quoinv1.RolloutDrain{OnTimeout: quoinv1.RolloutDrainProceed}
+	g.Expect(asks()).To(BeTrue(), "its group asks")
+	policy.Drain, policy.Groups[0].Drain = policy.Groups[0].Drain, nil
+	policy.Groups[0].MachineDeployments = quoinv1.RolloutSelector{Labels: &metav1.LabelSelector{
+		MatchExpressions: []metav1.LabelSelectorRequirement{{}}}}
+	_, err := Guards(policy, "blue", nil)
+	g.Expect(err).To(HaveOccurred())
 
 	d := drainOf(policy.Drain, nil)
 	g.Expect([]float64{d.timeout.Minutes(), d.delay.Seconds(), d.interval.Seconds()}).To(Equal([]float64{20, 5, 15}))

@@ -30,7 +30,7 @@ func current(pools []rules, most int, now time.Time) []string {
 		}
 	}
 	first := slices.Concat(moving, begun, next)
-	first = first[:min(len(first), max(1, most))]
+	first = first[:min(len(first), most)]
 	var ordered []string
 	for i := range pools {
 		if slices.Contains(first, pools[i].Name) {

@@ -73,7 +73,6 @@ func (p *planner) plan(pool *rules) {
 			if p.validate(pool, m) {
 				pool.Pace = pool.Pace.With(m, seconds(p.policy.DeadlineSeconds))
 				progress.Pace = pool.Pace
-				break
 			}
 			progress.Proofs = pool.remember(progress.Proofs, m)
 		case counts:
@@ -356,6 +355,10 @@ func (p *planner) again(after time.Duration) {
 	}
 }
 
+// stopping are reasons of Machines that are on their way for which the whole pool waits.
+var stopping = []Reason{Paused, Suspended, ControlPlane, GroupUnhealthy, ValidationFailed, Closed, Limited, NoSpare,
+	DrainFailed, DrainOff}
+
 // summary is the decision that tells most about a pool.
 func (p *planner) summary(pool *rules, decided []Decision) (Reason, string) {
 	if pool.failed != "" {
@@ -370,14 +373,11 @@ func (p *planner) summary(pool *rules, decided []Decision) (Reason, string) {
 				continue
 			}
 			message := fmt.Sprintf("Machine %s: %s", d.Machine, d.Message)
-			switch {
-			case slices.Contains([]Reason{Paused, Suspended, ControlPlane, GroupUnhealthy, ValidationFailed, Closed,
-				Limited, NoSpare, DrainFailed, DrainOff}, d.Reason), action == Hold,
-				action == Keep && d.Reason != InFlight && d.Reason != First:
+			if slices.Contains(stopping, d.Reason) || action == Hold ||
+				action == Keep && d.Reason != InFlight && d.Reason != First {
 				return d.Reason, message + early(pool, d.Reason)
-			default:
-				return RollingOut, message
 			}
+			return RollingOut, message
 		}
 	}
 	if _, reason, why := p.nextSelected(pool); reason != "" {

@@ -269,3 +269,216 @@ func TestARecordProvesNothingElse(t *testing.T) {
 		NewWithT(t).Expect(result.Decisions[0].Reason).To(Equal(c.want), name)
 	}
 }
+
+// What is remembered after looks in a row, and when it is due to have found nothing.
+func TestWhatLooksProve(t *testing.T) {
+	g := NewWithT(t)
+	look := &Look{Pool: "blue", Digest: "a", Validation: &quoinv1.RolloutValidation{SuccessThreshold: ptr.To[int32](3)},
+		Machines: []Subject{{Name: "a", Since: eight}, {Name: "b", Since: eight}}}
+	of := func(names ...string) (results []quoinv1.RolloutCheckResult) {
+		for _, name := range names {
+			result := quoinv1.RolloutCheckResult{Name: strings.ToLower(name), Status: quoinv1.RolloutCheckPassed}
+			if result.Name != name {
+				result.Status, result.Message = quoinv1.RolloutCheckFailed, strings.Repeat(name, 2000)
+			}
+			results = append(results, result)
+		}
+		return results
+	}
+	record := &quoinv1.RolloutValidationStatus{Digest: "b", MachineDeployment: "blue", Successes: ptr.To[int32](2)}
+	for i, c := range []struct {
+		found string
+		// since when it is looked at and each result is so, in seconds, and how often nothing was found.
+		since     int
+		results   []int
+		successes int32
+	}{
+		{"x y", 0, []int{0, 0}, 1},
+		{"x y", 0, []int{0, 0}, 2},
+		{"X y", 0, []int{20, 0}, 0},
+		{"X y", 0, []int{20, 0}, 0},
+		{"x y", 0, []int{40, 0}, 1},
+		{"x y", 0, []int{40, 0}, 2},
+		{"x y z", 60, []int{40, 0, 60}, 3},
+		{"x y z", 70, []int{40, 0, 60}, 3},
+	} {
+		at := func(seconds int) metav1.Time { return metav1.NewTime(eight.Add(time.Duration(seconds) * time.Second)) }
+		record = Looked(record, look, of(strings.Fields(c.found)...), at(10*i).Add(time.Millisecond))
+		g.Expect(record.Since).To(Equal(at(c.since)), "%d", i)
+		g.Expect(record.LastLookTime).To(Equal(at(10*i)), "%d", i)
+		for j, since := range c.results {
+			g.Expect(record.Results[j].Since).To(Equal(at(since)), "%d", i)
+		}
+		g.Expect(record.Successes).To(HaveValue(Equal(c.successes)), "%d", i)
+		g.Expect(len(failures(record))).To(Equal(map[bool]int{true: mostFailure}[c.successes == 0]))
+		if c.successes == 0 {
+			g.Expect(record.Machines).To(BeEmpty())
+			continue
+		}
+		for j, name := range []string{"a", "b"} {
+			g.Expect(record.Machines[j]).To(Equal(quoinv1.RolloutValidatedMachine{Name: name, MachineDeployment: "blue",
+				Successes: c.successes, HealthySince: at(0), LastLookTime: at(10 * i)}))
+		}
+	}
+	// Of another pool there is nothing but what is known of Machines.
+	look.Pool, look.Machines = "green", nil
+	known := record.Machines
+	record = Looked(record, look, of("x"), eight)
+	g.Expect(record.MachineDeployment).To(Equal("green"))
+	g.Expect(record.Machines).To(Equal(known))
+	g.Expect(record.Successes).To(HaveValue(BeEquivalentTo(1)))
+}
+
+// lookedAt is a pool whose new Machine is validated, what is known of it, and the policy that asks for it.
+func lookedAt() (State, *quoinv1.RolloutPolicySpec) {
+	policy := &quoinv1.RolloutPolicySpec{Validation: &quoinv1.RolloutValidation{}}
+	since := eight.Add(-time.Hour)
+	return State{Pools: []Pool{{Name: "blue", Replicas: 1, Revision: "2", Completed: "1", Stock: Limits{Surge: 1},
+		Machines: []Machine{{Name: "old", Outdated: true, Hosted: true, Joined: true, Available: true},
+			{Name: "new", Hosted: true, Gated: true, Joined: true, Since: since}}}},
+		Validation: &quoinv1.RolloutValidationStatus{MachineDeployment: "blue", Digest: validationDigest(policy),
+			Since: metav1.NewTime(eight.Add(-time.Minute)), LastLookTime: metav1.NewTime(eight.Add(-3 * time.Second)),
+			Successes: ptr.To[int32](1), Machines: []quoinv1.RolloutValidatedMachine{{Name: "new", MachineDeployment: "blue",
+				Successes: 1, HealthySince: metav1.NewTime(since), LastLookTime: metav1.NewTime(eight)}}}}, policy
+}
+
+// When the next look is made, and what is kept of those before it.
+func TestWhenTheNextLookIsMade(t *testing.T) {
+	fails := func(s *State, _ *quoinv1.RolloutPolicySpec) {
+		s.Validation.Results = []quoinv1.RolloutCheckResult{{Name: "Pods", Message: "one is ill"}}
+	}
+	green := func(s *State, _ *quoinv1.RolloutPolicySpec) {
+		another := s.Pools[0]
+		another.Name = "green"
+		s.Pools = append(s.Pools, another)
+	}
+	for name, c := range map[string]struct {
+		change func(*State, *quoinv1.RolloutPolicySpec)
+		// of is the pool that is looked at, after so long; again is when it is to be decided anew.
+		of           string
+		after, again time.Duration
+		known        int
+	}{
+		"in ten seconds":                      {func(*State, *quoinv1.RolloutPolicySpec) {}, "blue", 7 * time.Second, 7 * time.Second, 1},
+		"in thirty where something was found": {fails, "blue", 27 * time.Second, 27 * time.Second, 1},
+		"as the policy says": {func(s *State, policy *quoinv1.RolloutPolicySpec) {
+			policy.Validation.IntervalSeconds = ptr.To[int32](20)
+			s.Validation.Digest = validationDigest(policy)
+		}, "blue", 17 * time.Second, 17 * time.Second, 1},
+		"as the policy says where something was found": {func(s *State, policy *quoinv1.RolloutPolicySpec) {
+			fails(s, policy)
+			policy.Validation.FailureIntervalSeconds = ptr.To[int32](4)
+			s.Validation.Digest = validationDigest(policy)
+		}, "blue", time.Second, time.Second, 1},
+		"now": {func(s *State, _ *quoinv1.RolloutPolicySpec) {
+			s.Validation.LastLookTime = metav1.NewTime(eight.Add(-10 * time.Second))
+		}, "blue", 0, 14 * time.Minute, 1},
+		"now, since nothing is known": {func(s *State, _ *quoinv1.RolloutPolicySpec) { s.Validation = nil }, "blue", 0, 0, 0},
+		"now, since it is long ago": {func(s *State, _ *quoinv1.RolloutPolicySpec) {
+			long := metav1.NewTime(eight.Add(-time.Minute))
+			s.Validation.Since, s.Validation.LastLookTime, s.Validation.Machines[0].LastLookTime = metav1.Time{}, long, long
+		}, "blue", 0, 0, 0},
+		"soon, since it is not long ago": {func(s *State, _ *quoinv1.RolloutPolicySpec) { s.Validation.Since = metav1.Time{} },
+			"blue", 7 * time.Second, 7 * time.Second, 1},
+		"the first pool comes first": {func(s *State, policy *quoinv1.RolloutPolicySpec) {
+			green(s, policy)
+			s.Validation = nil
+		}, "blue", 0, 0, 0},
+		"that which is looked at comes first": {func(s *State, policy *quoinv1.RolloutPolicySpec) {
+			green(s, policy)
+			s.Validation.MachineDeployment = "green"
+		}, "green", 7 * time.Second, 7 * time.Second, 1},
+		"that which was looked at does not": {func(s *State, policy *quoinv1.RolloutPolicySpec) {
+			green(s, policy)
+			s.Validation.MachineDeployment, s.Validation.Since = "green", metav1.Time{}
+		}, "blue", 0, 0, 1},
+		"never": {func(_ *State, policy *quoinv1.RolloutPolicySpec) {
+			policy.Validation.SuccessThreshold = ptr.To[int32](0)
+		}, "", 0, 0, 0},
+		"never, since it is validated": {func(s *State, _ *quoinv1.RolloutPolicySpec) {
+			s.Validation.Machines[0].Successes = 2
+		}, "", 0, 14 * time.Minute, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			s, policy := lookedAt()
+			c.change(&s, policy)
+			result := Plan(s, policy, eight)
+			g.Expect(result.Again).To(Equal(c.again))
+			if result.Validation != nil {
+				g.Expect(result.Validation.Machines).To(HaveLen(c.known))
+				g.Expect(result.Validation.Since.IsZero()).To(Equal(c.of == ""))
+			}
+			if c.of == "" {
+				g.Expect(result.Look).To(BeNil())
+				return
+			}
+			g.Expect(result.Look.Pool).To(Equal(c.of))
+			g.Expect(result.Validation.MachineDeployment).To(Equal(c.of))
+			g.Expect(result.Look.Machines).To(Equal([]Subject{{Name: "new", Since: eight.Add(-time.Hour)}}))
+			if c.after == 0 {
+				g.Expect(result.Look.Due.After(eight)).To(BeFalse())
+			} else {
+				g.Expect(result.Look.Due).To(BeTemporally("==", eight.Add(c.after)))
+			}
+		})
+	}
+}
+
+// Validation fails when it takes too long, of the pool that is looked at and may be replaced.
+func TestWhenValidationFails(t *testing.T) {
+	since := func(ago time.Duration) func(*State, *quoinv1.RolloutPolicySpec) {
+		return func(s *State, _ *quoinv1.RolloutPolicySpec) { s.Validation.Since = metav1.NewTime(eight.Add(-ago)) }
+	}
+	const failed = "MachineDeployment blue was not validated within 15m0s: looks that found nothing were too few. Mend that, " +
+		"or take the template before, or suspend its group; a successThreshold of 0 goes on without validation"
+	for name, c := range map[string]struct {
+		change func(*State, *quoinv1.RolloutPolicySpec)
+		want   string
+		again  time.Duration
+	}{
+		"it takes too long":     {since(15 * time.Minute), failed, 7 * time.Second},
+		"it does not take long": {since(15*time.Minute - time.Second), "", time.Second},
+		"it was not looked at":  {func(s *State, _ *quoinv1.RolloutPolicySpec) { s.Validation.Since = metav1.Time{} }, "", 7 * time.Second},
+		"its pool is left alone": {func(s *State, policy *quoinv1.RolloutPolicySpec) {
+			since(15*time.Minute)(s, policy)
+			s.Pools[0].Paused = true
+		}, "", 0},
+		"it is of another pool": {func(s *State, policy *quoinv1.RolloutPolicySpec) {
+			since(15*time.Minute)(s, policy)
+			s.Validation.MachineDeployment = "green"
+		}, "", 0},
+	} {
+		g := NewWithT(t)
+		s, policy := lookedAt()
+		c.change(&s, policy)
+		result := Plan(s, policy, eight)
+		g.Expect(result.Stalled).To(Equal(c.want), name)
+		g.Expect(result.Cause).To(Equal(map[bool]Reason{true: ValidationFailed}[c.want != ""]), name)
+		g.Expect(result.Again).To(Equal(c.again), name)
+	}
+}
+
+// What is known of a Machine is kept while that is as it was, and what is known of others is of no use.
+func TestWhatIsKeptOfLooks(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*State)
+		keeps  bool
+	}{
+		"it is as it was":       {func(*State) {}, true},
+		"it counts":             {func(s *State) { s.Pools[0].Machines[1].Gated = false }, false},
+		"it is deleted":         {func(s *State) { s.Pools[0].Machines[1].Deleting = true }, false},
+		"it is ill":             {func(s *State) { s.Pools[0].Machines[1].Unhealthy = "ill" }, false},
+		"it was ill":            {func(s *State) { s.Pools[0].Machines[1].Since = eight }, false},
+		"it is of another name": {func(s *State) { s.Pools[0].Machines[1].Name = "newer" }, false},
+		"it is of another pool": {func(s *State) { s.Validation.Machines[0].MachineDeployment = "green" }, false},
+	} {
+		s, policy := lookedAt()
+		c.change(&s)
+		p := &planner{State: s, policy: policy, now: eight}
+		pools, err := arrange(s.Pools, policy)
+		NewWithT(t).Expect(err).NotTo(HaveOccurred())
+		p.recall(pools)
+		NewWithT(t).Expect(len(p.validation.record.Machines) == 1).To(Equal(c.keeps), name)
+	}
+}
