@@ -17,6 +17,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	clusterctlv1 "sigs.k8s.io/cluster-api/cmd/clusterctl/api/v1alpha3"
+	clusterctl "sigs.k8s.io/cluster-api/cmd/clusterctl/client"
+	"sigs.k8s.io/cluster-api/cmd/clusterctl/client/cluster"
 	"sigs.k8s.io/cluster-api/util/conditions"
 
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/pivot"
@@ -190,6 +192,85 @@ func TestAPivotIsTriedUntilItMay(t *testing.T) {
 	g.Expect(try(time.Minute)).To(MatchError(broken))
 	answers = slices.Repeat([]error{execute.ErrRefused}, 1000)
 	g.Expect(try(20 * time.Millisecond)).To(MatchError(ContainSubstring("it may not begin after 20ms")))
+}
+
+// library is clusterctl with plans, and what was applied.
+type library struct {
+	clusterctl.Client
+	plans   []clusterctl.UpgradePlan
+	applied []clusterctl.ApplyUpgradeOptions
+}
+
+func (l *library) PlanUpgrade(context.Context, clusterctl.PlanUpgradeOptions) ([]clusterctl.UpgradePlan, error) {
+	return l.plans, nil
+}
+
+func (l *library) ApplyUpgrade(_ context.Context, options clusterctl.ApplyUpgradeOptions) error {
+	l.applied = append(l.applied, options)
+	return nil
+}
+
+// The providers are brought to the newest versions of their contract, and run, before a Cluster is upgraded by them.
+//
+// Proves: S0-61, S0-62
+func TestProvidersAreRenewedFirst(t *testing.T) {
+	g := NewWithT(t)
+	item := func(name, next string) cluster.UpgradeItem {
+		return cluster.UpgradeItem{NextVersion: next, Provider: clusterctlv1.Provider{ObjectMeta: metav1.ObjectMeta{Name: name},
+			Version: "v0.1.0"}}
+	}
+	plan := func(contract string, items ...cluster.UpgradeItem) clusterctl.UpgradePlan {
+		return clusterctl.UpgradePlan{Contract: contract, Providers: items}
+	}
+	home := cluster.Kubeconfig{Path: "home"}
+	for name, tc := range map[string]struct {
+		plans   []clusterctl.UpgradePlan
+		dry     bool
+		applies bool
+		says    string
+		problem string
+	}{
+		"newer": {plans: []clusterctl.UpgradePlan{plan("v1beta1", item("infrastructure-quoin", "v0.0.9")),
+			plan("v1beta2", item("cluster-api", ""), item("infrastructure-quoin", "v0.1.1"))}, applies: true,
+			says: "provider infrastructure-quoin: v0.1.0 -> v0.1.1\n"},
+		"newer, and only planned": {plans: []clusterctl.UpgradePlan{plan("v1beta2", item("control-plane-quoin", "v0.1.1"))}, dry: true,
+			says: "provider control-plane-quoin: v0.1.0 -> v0.1.1\n"},
+		"none newer":  {plans: []clusterctl.UpgradePlan{plan("v1beta2", item("cluster-api", ""))}, says: "no provider has a newer version\n"},
+		"no contract": {plans: []clusterctl.UpgradePlan{plan("v1beta1", item("cluster-api", ""))}, problem: "contract v1beta2"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g, l, said := NewWithT(t), &library{plans: tc.plans}, ""
+			err := (&providers{}).renew(t.Context(), l, home, tc.dry, func(format string, args ...any) {
+				said += fmt.Sprintf(format+"\n", args...)
+			})
+			g.Expect(said).To(Equal(tc.says))
+			if tc.problem != "" {
+				g.Expect(err).To(MatchError(ContainSubstring(tc.problem)))
+				return
+			}
+			g.Expect(err).NotTo(HaveOccurred())
+			if !tc.applies {
+				g.Expect(l.applied).To(BeEmpty())
+				return
+			}
+			g.Expect(l.applied).To(ConsistOf(And(HaveField("Contract", "v1beta2"), HaveField("WaitProviders", true),
+				HaveField("Kubeconfig.Path", "home"))))
+		})
+	}
+	o := &options{workspace: t.TempDir()}
+	g.Expect(os.MkdirAll(filepath.Join(o.workspace, "prod"), 0o700)).To(Succeed())
+	for _, of := range []struct{ file, at, home string }{
+		{"", "", ""}, {"kubeconfig", "kubeconfig", "kubeconfig"}, {"bootstrap.kubeconfig", "bootstrap.kubeconfig", "kubeconfig"},
+	} {
+		if of.file != "" {
+			g.Expect(os.WriteFile(filepath.Join(o.workspace, "prod", of.file), nil, 0o600)).To(Succeed())
+		}
+		for home, want := range map[bool]string{false: of.at, true: of.home} {
+			found, _, err := o.managing("prod", home)
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(filepath.Base(found.Path)).To(Equal(filepath.Base(want)))
+		}
+	}
 }
 
 // What is not in the Cluster's own namespace would go with the bootstrap cluster.

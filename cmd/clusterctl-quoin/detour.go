@@ -5,9 +5,7 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 
@@ -167,12 +165,6 @@ func (d *detour) pivot(ctx context.Context, p *pivotOptions, from cluster.Kubeco
 
 // take goes through a bootstrap cluster, or says where that is.
 func (d *detour) take(ctx context.Context) error {
-	if d.home.Path == "" {
-		d.home.Path = d.workspace.kubeconfig()
-		if _, err := os.Stat(d.home.Path); err != nil {
-			return errors.New("nothing says which management cluster has the Cluster: name its kubeconfig with --kubeconfig")
-		}
-	}
 	if d.dryRun {
 		next, err := d.next(ctx)
 		if err == nil {

@@ -65,19 +65,26 @@ func newPlan(o *options) *cobra.Command {
 
 // reader of the management cluster, with the namespace that is asked about.
 func (o *options) reader(name string) (client.Client, string, error) {
-	w, err := o.workspaceOf(name)
+	manages, _, err := o.managing(name, false)
 	if err != nil {
 		return nil, "", err
 	}
+	return o.readerOf(manages)
+}
+
+// managing is the management cluster that is asked, by the flags, or else by the workspace. At home none is a bootstrap
+// cluster.
+func (o *options) managing(name string, home bool) (cluster.Kubeconfig, workspace, error) {
+	w, err := o.workspaceOf(name)
 	kubeconfig := o.kubeconfig
-	switch _, err := os.Stat(w.kubeconfig()); {
-	case kubeconfig.Path != "":
-	case w.hasBootstrap():
+	switch _, missing := os.Stat(w.kubeconfig()); {
+	case err != nil || kubeconfig.Path != "":
+	case w.hasBootstrap() && !home:
 		kubeconfig.Path = w.bootstrapKubeconfig()
-	case err == nil:
+	case missing == nil:
 		kubeconfig.Path = w.kubeconfig()
 	}
-	return o.readerOf(kubeconfig)
+	return kubeconfig, w, err
 }
 
 // readerOf a management cluster.

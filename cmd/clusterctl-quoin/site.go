@@ -110,6 +110,41 @@ func (p *providers) install(ctx context.Context, kubeconfig cluster.Kubeconfig) 
 	return err
 }
 
+// renew brings the providers of a management cluster to the newest version of the contract that they have, and waits until
+// they run (S0-61, S0-62). Where it only plans, it says which it would bring there.
+func (p *providers) renew(
+	ctx context.Context, library clusterctl.Client, of cluster.Kubeconfig, plans bool, say func(string, ...any),
+) error {
+	all, err := library.PlanUpgrade(ctx, clusterctl.PlanUpgradeOptions{Kubeconfig: clusterctl.Kubeconfig(of)})
+	if err != nil {
+		return fmt.Errorf("looking for newer providers: %w", err)
+	}
+	i := slices.IndexFunc(all, func(p clusterctl.UpgradePlan) bool { return p.Contract == clusterv1.GroupVersion.Version })
+	if i < 0 {
+		return fmt.Errorf("clusterctl knows no providers of contract %s for this management cluster: its own version is older",
+			clusterv1.GroupVersion.Version)
+	}
+	newer := false
+	for _, item := range all[i].Providers {
+		if item.NextVersion != "" {
+			newer = true
+			say("provider %s: %s -> %s", item.Name, item.Version, item.NextVersion)
+		}
+	}
+	if !newer {
+		say("no provider has a newer version")
+	}
+	if plans || !newer {
+		return nil
+	}
+	err = library.ApplyUpgrade(ctx, clusterctl.ApplyUpgradeOptions{Kubeconfig: clusterctl.Kubeconfig(of),
+		Contract: all[i].Contract, WaitProviders: true, WaitProviderTimeout: 10 * time.Minute})
+	if err != nil {
+		return fmt.Errorf("upgrading the providers: %w", err)
+	}
+	return nil
+}
+
 // readObjects reads what files have; the order is theirs.
 func readObjects(files []string) (objects []unstructured.Unstructured, err error) {
 	for _, file := range files {

@@ -21,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
+	clusterctl "sigs.k8s.io/cluster-api/cmd/clusterctl/client"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	kind "sigs.k8s.io/kind/pkg/cluster"
 	kindcmd "sigs.k8s.io/kind/pkg/cmd"
@@ -55,7 +56,7 @@ func newUpgrade(o *options) *cobra.Command {
 	r := &raise{options: o, every: lookEvery}
 	d := &detour{raise: r, bootstrap: bootstrap{options: o}}
 	var workers string
-	var through bool
+	var through, renews bool
 	command := &cobra.Command{
 		Use:   "upgrade CLUSTER --version VERSION",
 		Short: "Upgrade a Cluster, or follow the upgrade that is under way",
@@ -74,16 +75,28 @@ command, run again after it failed or was killed at any point, goes on.`,
 		RunE: func(c *cobra.Command, args []string) error {
 			r.in, r.wish.Workers = c.InOrStdin(), quoinv1.UpgradeWorkers(workers)
 			r.complete(args[0])
-			if through {
-				w, err := o.workspaceOf(args[0])
+			manages, w, err := o.managing(args[0], through)
+			if err != nil {
+				return err
+			}
+			if through && manages.Path == "" {
+				return errors.New("nothing says which management cluster has the Cluster: name its kubeconfig with --kubeconfig")
+			}
+			if renews {
+				library, err := clusterctl.New(c.Context(), d.providers.config)
 				if err != nil {
 					return err
 				}
-				d.workspace, d.home = w, o.kubeconfig
+				if err := d.providers.renew(c.Context(), library, manages, r.dryRun, o.say); err != nil {
+					return err
+				}
+			}
+			if through {
+				d.workspace, d.home = w, manages
 				d.bootstrap.kind = kind.NewProvider(kind.ProviderWithLogger(kindcmd.NewLogger()))
 				return d.take(c.Context())
 			}
-			reader, namespace, err := o.reader(args[0])
+			reader, namespace, err := o.readerOf(manages)
 			if err != nil {
 				return err
 			}
@@ -100,6 +113,8 @@ command, run again after it failed or was killed at any point, goes on.`,
 	flags.DurationVar(&r.deadline, "deadline", 24*time.Hour, "how long it may take to begin, and from then to end")
 	flags.BoolVarP(&r.yes, "yes", "y", false, "confirm every plan beforehand")
 	flags.BoolVar(&r.dryRun, "dry-run", false, "ask whether the upgrade would be taken, and write nothing")
+	flags.BoolVar(&renews, "upgrade-providers", false,
+		"bring the providers of the management cluster to their newest versions first, as clusterctl upgrade apply does")
 	flags.BoolVar(&through, "use-bootstrap", false, "upgrade it from a bootstrap cluster, which is made and deleted again")
 	d.bootstrap.addCreation(command)
 	d.providers.add(command)

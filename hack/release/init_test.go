@@ -63,7 +63,7 @@ func TestClusterctlInstallsAndUpgradesARelease(t *testing.T) {
 	}
 
 	releaseInto(t, arguments{folder: folder, version: "v0.1.1", image: testImage})
-	_, _, err = plane.Clusterctl(ctx, nil, "upgrade", "apply", "--control-plane=quoin:v0.1.1", "--infrastructure=quoin:v0.1.1")
+	_, _, err = plane.Clusterctl(ctx, nil, "upgrade", "apply", "--contract=v1beta2")
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(versions(t, plane.Client)).To(And(
 		HaveKeyWithValue("infrastructure-quoin", "v0.1.1"), HaveKeyWithValue("control-plane-quoin", "v0.1.1")))
