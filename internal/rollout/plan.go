@@ -73,6 +73,7 @@ func (p *planner) plan(pool *rules) {
 			if p.validate(pool, m) {
 				pool.Pace = pool.Pace.With(m, seconds(p.policy.DeadlineSeconds))
 				progress.Pace = pool.Pace
+				break // its proof is remembered no more, which spares a write
 			}
 			progress.Proofs = pool.remember(progress.Proofs, m)
 		case counts:
