@@ -145,7 +145,7 @@ e2e-install: ## Run every command of docs/install.md, against a kind cluster and
 	go test -count 1 -timeout 58m -tags e2e -v ./test/e2e/install
 
 .PHONY: e2e-plugin
-e2e-plugin: ## Create a cluster that manages itself with clusterctl's plugin, which is killed in the middle.
+e2e-plugin: ## Create, upgrade and delete a cluster of three that manages itself, with clusterctl's plugin alone.
 	go test -count 1 -timeout 88m -tags e2e -v ./test/e2e -ginkgo.v -ginkgo.fail-fast -ginkgo.label-filter=plugin
 
 .PHONY: e2e-creations
