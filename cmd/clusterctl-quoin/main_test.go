@@ -122,6 +122,8 @@ func TestThePlanIsOfTheUpgradeThatIsCarriedOut(t *testing.T) {
 			Spec: quoinv1.ClusterUpgradeSpec{ClusterName: of, Version: "v1.36.3"}}
 		for _, annotation := range annotations {
 			u.Annotations[annotation] = upgrade.Mark(u, at)
+			// A move makes all objects anew, in any order.
+			u.CreationTimestamp = metav1.NewTime(at.Add(-2 * time.Duration(minute) * time.Minute))
 		}
 		return u
 	}

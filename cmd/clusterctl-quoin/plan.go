@@ -117,7 +117,7 @@ func addSchemes(to *runtime.Scheme) error {
 }
 
 // upgradeOf is the ClusterUpgrade of a Cluster that is carried out: of those that have not ended what began first, then
-// what was made first, as their controller has it; or else the newest; nil when there is none.
+// what was made first, as their controller has it; or else the one that ended last; nil when there is none.
 func upgradeOf(ctx context.Context, c client.Reader, namespace, name string) (*quoinv1.ClusterUpgrade, error) {
 	list := &quoinv1.ClusterUpgradeList{}
 	if err := c.List(ctx, list, client.InNamespace(namespace)); err != nil {
@@ -148,7 +148,9 @@ func upgradeOf(ctx context.Context, c client.Reader, namespace, name string) (*q
 			return made(a, b)
 		}), nil
 	case len(ended) > 0:
-		return slices.MaxFunc(ended, made), nil
+		return slices.MaxFunc(ended, func(a, b *quoinv1.ClusterUpgrade) int {
+			return cmp.Or(upgrade.CompletedAt(a).Compare(upgrade.CompletedAt(b)), made(a, b))
+		}), nil
 	}
 	return nil, nil
 }

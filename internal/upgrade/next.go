@@ -478,8 +478,16 @@ func Settled(of *quoinv1.ClusterUpgrade) bool {
 
 // Completed reports whether everything was done for the upgrade.
 func Completed(of *quoinv1.ClusterUpgrade) bool {
-	_, marked := markedAt(of, quoinv1.ClusterUpgradeCompletedAnnotation)
-	return marked
+	return !CompletedAt(of).IsZero()
+}
+
+// CompletedAt is when everything was done for the upgrade, also where a move made the object anew; zero while it is not.
+func CompletedAt(of *quoinv1.ClusterUpgrade) time.Time {
+	at, marked := markedAt(of, quoinv1.ClusterUpgradeCompletedAnnotation)
+	if !marked {
+		return time.Time{}
+	}
+	return at
 }
 
 func (t *deliberation) do(change Change) { t.Change, t.Live = &change, true }
