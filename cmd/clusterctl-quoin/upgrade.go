@@ -217,7 +217,7 @@ func phaseOf(u *quoinv1.ClusterUpgrade) (phase, string) {
 		return metav1.Condition{}
 	}
 	progressing := find(quoinv1.ClusterUpgradeProgressingCondition)
-	message := strings.TrimPrefix(u.Status.Step+": ", ": ") + cmp.Or(progressing.Message, progressing.Reason)
+	message := cmp.Or(progressing.Message, progressing.Reason)
 	planned, approved := find(quoinv1.ClusterUpgradePlannedCondition), find(quoinv1.ClusterUpgradeApprovedCondition)
 	switch {
 	case upgrade.Completed(u):
