@@ -481,7 +481,7 @@ func Completed(of *quoinv1.ClusterUpgrade) bool {
 	return !CompletedAt(of).IsZero()
 }
 
-// CompletedAt is when everything was done for the upgrade, also where a move made the object anew; zero while it is not.
+// CompletedAt is when everything was done for the upgrade, also where a move made the object anew; zero before that.
 func CompletedAt(of *quoinv1.ClusterUpgrade) time.Time {
 	at, marked := markedAt(of, quoinv1.ClusterUpgradeCompletedAnnotation)
 	if !marked {
