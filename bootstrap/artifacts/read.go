@@ -40,20 +40,26 @@ func readManifest(ctx context.Context, read reader, wanted Wanted) (*Manifest, e
 		return nil, fmt.Errorf("reading %s/%s: %w", at, manifestName, err)
 	}
 	// The signature comes first: nothing of what nobody signed is looked into.
-	if len(wanted.Bundle.PublicKeys) > 0 {
-		keys, err := ParsePublicKeys(wanted.Bundle.PublicKeys)
+	for _, by := range []struct {
+		whose string
+		lines []string
+	}{{"publicKeys", wanted.Bundle.PublicKeys}, {"the manager's --" + KeysFlag, wanted.OperatorKeys}} {
+		if len(by.lines) == 0 {
+			continue
+		}
+		keys, err := ParsePublicKeys(by.lines)
 		if err != nil {
 			return nil, err
 		}
 		signature, err := read(ctx, signatureName)
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
-			return nil, untrusted("the bundle is not signed: %v", err)
+			return nil, untrusted("the bundle is not signed, which %s asks for: %v", by.whose, err)
 		case err != nil:
 			return nil, fmt.Errorf("reading %s/%s: %w", at, signatureName, err)
 		}
 		if err := VerifySignature(data, signature, keys); err != nil {
-			return nil, fmt.Errorf("%s: %w", at, err)
+			return nil, fmt.Errorf("%s, by %s: %w", at, by.whose, err)
 		}
 	}
 	manifest, err := ParseManifest(data)

@@ -33,6 +33,9 @@ func untrusted(format string, args ...any) error {
 	return &SignatureError{text: fmt.Sprintf(format, args...)}
 }
 
+// KeysFlag is the flag of the manager with the operator's keys.
+const KeysFlag = "bundle-keys"
+
 // ParsePublicKeys reads lines as in an authorized_keys file. Options are refused, because nothing would heed them.
 func ParsePublicKeys(lines []string) ([]ssh.PublicKey, error) {
 	keys := make([]ssh.PublicKey, 0, len(lines))

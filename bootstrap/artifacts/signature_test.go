@@ -99,6 +99,40 @@ func TestWhatNobodySignedIsRefusedBeforeAStepIsMade(t *testing.T) {
 	}
 }
 
+// Who names a bundle names the keys that signed it too. Those of whoever runs the manager count beside them.
+func TestTheOperatorsKeysCountWhateverTheSourceSays(t *testing.T) {
+	l := newLab(t)
+	tenants, operators := l.newKey("tenant"), l.newKey("operator")
+	for name, c := range map[string]struct {
+		source, operator []string
+		signs            string
+		want             string
+	}{
+		"the operator's alone":          {operator: []string{operators}, signs: "operator"},
+		"both":                          {source: []string{tenants, operators}, operator: []string{operators}, signs: "operator"},
+		"not signed":                    {operator: []string{operators}, want: "which the manager's --bundle-keys asks for"},
+		"by the tenant":                 {source: []string{tenants}, operator: []string{operators}, signs: "tenant", want: "--bundle-keys: manifest.json was signed by the key"},
+		"by whom the source trusts not": {source: []string{tenants}, operator: []string{operators}, signs: "operator", want: "publicKeys: manifest.json was signed by the key"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			l.bundle(version, nil)
+			_ = os.Remove(filepath.Join(l.bundles, version, "manifest.json.sig"))
+			if c.signs != "" {
+				l.sign(c.signs, artifacts.SignatureNamespace)
+			}
+			wanted := l.bundleAt(l.bundles)
+			wanted.Bundle.PublicKeys, wanted.OperatorKeys = c.source, c.operator
+			_, err := l.find(wanted)
+			if c.want == "" {
+				g.Expect(err).NotTo(HaveOccurred())
+				return
+			}
+			g.Expect(err).To(MatchError(ContainSubstring(c.want)))
+		})
+	}
+}
+
 func TestPublicKeysAreLinesOfOneKeyEach(t *testing.T) {
 	g := NewWithT(t)
 	const key = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIGpU1pHV1IS7Ffg0Zf5kCRpWTiPZZBqKZlPJQ/vbNGPZ"

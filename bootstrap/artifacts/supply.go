@@ -29,6 +29,9 @@ type Wanted struct {
 	// them: they stay when what other versions left is removed, and from bundles that can be had they come before the node
 	// joins.
 	AddonVersions []string
+	// OperatorKeys are public keys of whoever runs the manager: a bundle that none of them signed is refused, whatever
+	// keys its source names. Without any, the source's count alone.
+	OperatorKeys []string
 	// Once has a host that fetches try once, and a few seconds only, as who just looks does.
 	Once bool
 	// Control is that of net.Dialer, for this process's own connections to the server of a bundle: what it refuses is not

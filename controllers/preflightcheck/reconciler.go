@@ -76,6 +76,8 @@ type Reconciler struct {
 	Checks []preflight.Check
 	// Egress rules which servers of bundles are connected to.
 	Egress *egress.Rules
+	// BundleKeys are the operator's, one of which has to have signed each bundle; none asks for nothing.
+	BundleKeys []string
 	// Recorder of events; that of the manager when nil.
 	Recorder events.EventRecorder
 	// Clock is the real one when nil.
@@ -233,7 +235,8 @@ func (r *Reconciler) reconcile(check *quoinv1.PreflightCheck, cluster *clusterv1
 		return nil
 	}
 	subject := preflight.Subject{Cluster: cluster.DeepCopy(), Version: check.Spec.Version, Via: check.Spec.Via,
-		Workers: check.Spec.Workers, Management: r.APIReader, Upgraded: ofUpgrade(check), Egress: r.Egress}
+		Workers: check.Spec.Workers, Management: r.APIReader, Upgraded: ofUpgrade(check), Egress: r.Egress,
+		BundleKeys: r.BundleKeys}
 	subject.Connect = func(ctx context.Context, host *infrav1.QuoinHost) (ssh.Host, error) {
 		return r.Hosts.ConnectOnce(ctx, host)
 	}

@@ -32,6 +32,8 @@ type sshProvisioner struct {
 	secrets func(context.Context, *infrav1.QuoinHost) *redact.Redactor
 	// egress rules which servers of bundles this process connects to.
 	egress *egress.Rules
+	// bundleKeys of whoever runs the manager; see artifacts.Wanted.
+	bundleKeys []string
 	// pushing counts the hosts that are being sent files.
 	pushing atomic.Int32
 }
@@ -460,7 +462,7 @@ func (o *sshProvisioner) supplyOf(
 			return nil, err
 		}
 	}
-	wanted.Control = o.egress.Control
+	wanted.Control, wanted.OperatorKeys = o.egress.Control, o.bundleKeys
 	supply, err := artifacts.Find(ctx, conn, wanted)
 	return supply, sourceError(wanted, err)
 }

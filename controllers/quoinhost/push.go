@@ -89,7 +89,7 @@ func (o *sshProvisioner) Push(ctx context.Context, host *infrav1.QuoinHost, orde
 	if err != nil {
 		return Pushed{}, err
 	}
-	order.Artifacts.Control = o.egress.Control
+	order.Artifacts.Control, order.Artifacts.OperatorKeys = o.egress.Control, o.bundleKeys
 	progress, err := artifacts.Push(ctx, guard.On(conn), order.Artifacts, order.Role, pushFor)
 	return Pushed{Progress: progress}, sourceError(order.Artifacts, err)
 }

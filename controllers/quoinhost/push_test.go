@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	. "github.com/onsi/gomega"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -110,6 +111,39 @@ func TestEveryExchangeOfAPushIsGuarded(t *testing.T) {
 	wanted := order.Artifacts
 	g.Expect(errors.As(sourceError(wanted, fmt.Errorf("sending kubeadm: %w", owner.ErrMoved)), &source)).To(BeFalse())
 	g.Expect(errors.As(sourceError(wanted, fmt.Errorf("sending kubeadm: %w", &owner.StaleError{})), &source)).To(BeFalse())
+}
+
+// The operator's keys count for what is sent and for what a host fetches, and nothing is written before.
+func TestABundleThatTheOperatorDidNotSignComesOntoNoHost(t *testing.T) {
+	const record = `{"namespace":"hosts","host":"h1","machine":"qm1","uid":"0123abcd","generation":1}`
+	keys := []string{"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ1Uq0tSYnUBGTsKBnBqKMZFGNkpzDnQb/hZ1UHrmzrk"}
+	for name, send := range map[string]func(*sshProvisioner) error{
+		"pushed": func(p *sshProvisioner) error {
+			_, err := p.Push(t.Context(), newHost(), PushOrder{
+				Owner: owner.Record{Namespace: "hosts", Host: "h1", Machine: "qm1", UID: "0123abcd", Generation: 1},
+				Role:  artifacts.Worker,
+				Artifacts: artifacts.Wanted{Version: "v1.35.4", Source: artifacts.Source{Bundle: &artifacts.Bundle{
+					Location: bundleOf(t), Push: true}}, Architecture: "amd64"}})
+			return err
+		},
+		"fetched": func(p *sshProvisioner) error {
+			order := provisionOrderOf(t, "/opt/{{version}}")
+			return p.Stage(t.Context(), newHost(), StageOrder{ID: stagePlan(infrav1.StagedArtifacts{Version: "v1"}),
+				Owner: order.Owner, Artifacts: order.Artifacts, Role: artifacts.Worker})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			host := &scripted{takes: true, answers: map[string]string{"owner.json": record, "cat \"$": record,
+				"manifest.json": manifestText, "/proc/uptime": fmt.Sprintf("clock %d.0 60 b1\n", time.Now().Unix())}}
+			g.Expect(send(&sshProvisioner{connector: host, bundleKeys: keys})).To(
+				MatchError(ContainSubstring("the manager's --bundle-keys")))
+			for _, script := range host.scripts {
+				g.Expect(script).NotTo(ContainSubstring("/cache"))
+			}
+			g.Expect(host.starts()).To(BeEmpty())
+		})
+	}
 }
 
 // bundleOf is a location with the manifest of a bundle.

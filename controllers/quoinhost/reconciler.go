@@ -62,6 +62,8 @@ type Reconciler struct {
 	PowerCalls *async.Calls
 	// Egress rules which BMCs and servers of bundles are connected to; the Connector keeps the rules for hosts.
 	Egress *egress.Rules
+	// BundleKeys are the operator's, one of which has to have signed each bundle; none asks for nothing.
+	BundleKeys []string
 	// Recorder of events; that of the manager when nil.
 	Recorder events.EventRecorder
 	// Now is the clock; time.Now when nil.
@@ -157,7 +159,8 @@ func (r *Reconciler) defaults() {
 		r.Timings = DefaultTimings()
 	}
 	if r.Provisioner == nil {
-		r.Provisioner = &sshProvisioner{connector: r.Connector, secrets: r.secretsOf, egress: r.Egress}
+		r.Provisioner = &sshProvisioner{connector: r.Connector, secrets: r.secretsOf, egress: r.Egress,
+			bundleKeys: r.BundleKeys}
 	}
 	if r.Power == nil {
 		r.Power = &hostpower.Power{Reader: r.APIReader, Egress: r.Egress}

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/cluster-api/feature"
 	"sigs.k8s.io/cluster-api/util/flags"
 
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/artifacts"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/egress"
 )
 
@@ -50,6 +51,8 @@ type Options struct {
 
 	// AllowedNetworks that are connected to at the word of users, in CIDR notation; see package egress.
 	AllowedNetworks []string
+	// BundleKeys of which one has to have signed each bundle.
+	BundleKeys []string
 
 	WebhookPort     int
 	WebhookCertDir  string
@@ -126,6 +129,10 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 			"and, for what cannot be one, Services (by ServiceCIDRs, of Kubernetes 1.33 and later), which only a network "+
 			"that lies within such a range allows.")
 
+	fs.StringSliceVar(&o.BundleKeys, artifacts.KeysFlag, nil,
+		"Public keys as in an authorized_keys file: a bundle that none of them signed is refused, whatever keys the "+
+			"template names that it comes from. Without any, the template's keys count alone.")
+
 	fs.IntVar(&o.WebhookPort, "webhook-port", 9443, "Port of the webhook server.")
 	fs.StringVar(&o.WebhookCertDir, "webhook-cert-dir", "/tmp/k8s-webhook-server/serving-certs/",
 		"Folder of the webhook server's certificate and key.")
@@ -153,6 +160,9 @@ func (o *Options) Validate() error {
 	}
 	if _, err := egress.Parse(o.AllowedNetworks); err != nil {
 		return fmt.Errorf("--%s: %w", egress.Flag, err)
+	}
+	if _, err := artifacts.ParsePublicKeys(o.BundleKeys); err != nil {
+		return fmt.Errorf("--%s: %w", artifacts.KeysFlag, err)
 	}
 	return nil
 }

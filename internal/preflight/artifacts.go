@@ -156,7 +156,7 @@ func (l *sources) judgeBundle(
 	l.bundles++
 	supply, err := artifacts.Find(ctx, nil, artifacts.Wanted{
 		Version: version, Architecture: string(template.Status.NodeInfo.Architecture),
-		Control: l.s.Egress.Control,
+		Control: l.s.Egress.Control, OperatorKeys: l.s.BundleKeys,
 		Source: artifacts.Source{Bundle: &artifacts.Bundle{Location: of.Location, Push: true, PublicKeys: of.PublicKeys,
 			Proxy: of.Proxy, CertificateAuthorities: of.CertificateAuthorities}}})
 	var unread *artifacts.DepotError

@@ -54,6 +54,7 @@ func TestArtifactsOfEachHop(t *testing.T) {
 		control, worker infrav1.Artifacts
 		version         string
 		known, via      []string
+		keys            []string
 		want            []string
 	}{
 		"all there": {control: bundle(all, ""), worker: bundle(all, push)},
@@ -69,6 +70,9 @@ func TestArtifactsOfEachHop(t *testing.T) {
 		"a bundle that nobody signed": {control: infrav1.Artifacts{Bundle: &infrav1.Bundle{Location: all, PublicKeys: []string{
 			"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ1Uq0tSYnUBGTsKBnBqKMZFGNkpzDnQb/hZ1UHrmzrk"}}}, worker: bundle(all, ""),
 			version: "v1.36.3", want: []string{"Block" + control + "BadBundle"}},
+		"bundles that the operator did not sign": {control: bundle(all, ""), worker: bundle(all, push), version: "v1.36.3",
+			keys: []string{"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ1Uq0tSYnUBGTsKBnBqKMZFGNkpzDnQb/hZ1UHrmzrk"},
+			want: []string{"Block" + control + "BadBundle", "Block" + workers + "BadBundle"}},
 		"bundles on hosts": {control: bundle("/srv/{{version}}", ""), worker: bundle("/srv/{{version}}", push),
 			want: []string{"Warn" + control + "NotLookedAt", "Warn" + workers + "NotLookedAt"}},
 		"what hosts carry": {control: infrav1.Artifacts{Preinstalled: &infrav1.Preinstalled{}}, worker: bundle(all, ""),
@@ -96,7 +100,7 @@ func TestArtifactsOfEachHop(t *testing.T) {
 			class.Spec.KubernetesVersions = []string{"v1.35.4", "v1.36.3", "v1.37.0"}
 			s := subject(t, []client.Object{machine("cp", "v1.35.4", true), machine("w", "v1.35.4", false), class, pool,
 				template("control-plane", c.control), template("worker", c.worker)}, nil)
-			s.Version, s.Via = cmp.Or(c.version, "v1.37.0"), c.via
+			s.Version, s.Via, s.BundleKeys = cmp.Or(c.version, "v1.37.0"), c.via, c.keys
 			if c.known == nil {
 				s.Cluster.Spec.Topology = clusterv1.Topology{ClassRef: clusterv1.ClusterClassRef{Name: "quoin"}, Version: "v1.35.4"}
 			}

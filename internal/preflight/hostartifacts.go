@@ -70,7 +70,7 @@ func (s Subject) lookAtPulled(ctx context.Context, groups []pulled, hosts []clus
 			var findings []quoinv1.Finding
 			for _, group := range groups {
 				for _, one := range group.wants(host) {
-					found, err := group.ask(ctx, host, connection, one)
+					found, err := group.ask(ctx, host, connection, one, s.BundleKeys)
 					if err != nil {
 						return nil, err
 					}
@@ -118,10 +118,10 @@ func (p pulled) wants(host clusterHost) []hostWant {
 
 // ask has the host read the manifest as its installation will, and compares sizes with the room that it has.
 func (p pulled) ask(
-	ctx context.Context, host clusterHost, connection ssh.Host, one hostWant,
+	ctx context.Context, host clusterHost, connection ssh.Host, one hostWant, keys []string,
 ) ([]quoinv1.Finding, error) {
 	of := p.template.Spec.Template.Spec.Artifacts.Bundle
-	from := artifacts.Wanted{Version: one.version, Once: true,
+	from := artifacts.Wanted{Version: one.version, Once: true, OperatorKeys: keys,
 		Source: artifacts.Source{Bundle: &artifacts.Bundle{Location: of.Location, PublicKeys: of.PublicKeys,
 			Proxy: of.Proxy, CertificateAuthorities: of.CertificateAuthorities}}}
 	if host.Status.Facts != nil {

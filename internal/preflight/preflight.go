@@ -62,6 +62,8 @@ type Subject struct {
 	Now     time.Time
 	// Egress rules which servers of bundles are connected to.
 	Egress *egress.Rules
+	// BundleKeys are the operator's; see artifacts.Wanted.
+	BundleKeys []string
 }
 
 // ControlPlaneKey names the QuoinControlPlane that the Cluster refers to, and reports whether it refers to one.
