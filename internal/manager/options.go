@@ -131,7 +131,7 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 
 	fs.StringSliceVar(&o.BundleKeys, artifacts.KeysFlag, nil,
 		"Public keys as in an authorized_keys file: a bundle that none of them signed is refused, whatever keys the "+
-			"template names that it comes from. Without any, the template's keys count alone.")
+			"template names that it comes from. Without any, or with none, the template's keys count alone.")
 
 	fs.IntVar(&o.WebhookPort, "webhook-port", 9443, "Port of the webhook server.")
 	fs.StringVar(&o.WebhookCertDir, "webhook-cert-dir", "/tmp/k8s-webhook-server/serving-certs/",
@@ -161,10 +161,19 @@ func (o *Options) Validate() error {
 	if _, err := egress.Parse(o.AllowedNetworks); err != nil {
 		return fmt.Errorf("--%s: %w", egress.Flag, err)
 	}
-	if _, err := artifacts.ParsePublicKeys(o.BundleKeys); err != nil {
+	if _, err := artifacts.ParsePublicKeys(o.bundleKeys()); err != nil {
 		return fmt.Errorf("--%s: %w", artifacts.KeysFlag, err)
 	}
 	return nil
+}
+
+// bundleKeys of which one has to have signed each bundle. The word none stands for none: clusterctl takes a variable
+// whose default is empty for one that is missing.
+func (o *Options) bundleKeys() []string {
+	if slices.Equal(o.BundleKeys, []string{"none"}) {
+		return nil
+	}
+	return o.BundleKeys
 }
 
 // Serves reports whether the manager serves a provider.

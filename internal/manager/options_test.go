@@ -36,7 +36,7 @@ func TestProviders(t *testing.T) {
 		"none": {[]string{"--providers="}, false, false, "", "names no provider"},
 		"a wrong network": {[]string{"--allowed-networks=10.1.2.3/16"}, false, false, "",
 			"--allowed-networks: network \"10.1.2.3/16\" has bits set behind its prefix"},
-		"no keys of bundles": {[]string{"--bundle-keys="}, true, true, "quoin-control-plane-infrastructure", ""},
+		"no keys of bundles": {[]string{"--bundle-keys=none"}, true, true, "quoin-control-plane-infrastructure", ""},
 		"keys of bundles": {[]string{"--bundle-keys=ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ1Uq0tSYnUBGTsKBnBqKMZFGNkpzDnQb/hZ1UHrmzrk operators,ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ1Uq0tSYnUBGTsKBnBqKMZFGNkpzDnQb/hZ1UHrmzrk"}, true, true,
 			"quoin-control-plane-infrastructure", ""},
 		"a key that is none": {[]string{"--bundle-keys=/etc/key.pub"}, false, false, "",

@@ -97,7 +97,7 @@ func addInfrastructure(
 		APIReader:        mgr.GetAPIReader(),
 		Connector:        connector,
 		Egress:           rules,
-		BundleKeys:       o.BundleKeys,
+		BundleKeys:       o.bundleKeys(),
 		WatchFilterValue: o.WatchFilter,
 		Timings:          o.Harness.Hosts,
 	}).SetupWithManager(ctx, mgr, o.concurrency(o.QuoinHostConcurrency)); err != nil {
@@ -159,7 +159,7 @@ func addControlPlane(
 		ClusterCache:     clusterCache,
 		Hosts:            connector,
 		Egress:           rules,
-		BundleKeys:       o.BundleKeys,
+		BundleKeys:       o.bundleKeys(),
 		WatchFilterValue: o.WatchFilter,
 	}).SetupWithManager(ctx, mgr, o.concurrency(1)); err != nil {
 		return err
