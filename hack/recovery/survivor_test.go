@@ -7,6 +7,7 @@ package recovery
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -40,12 +41,19 @@ type host struct {
 	slow bool
 }
 
+// freeAddress is one that stays free while an etcd of the test is restarted there: connections that other tests make get
+// their ports from 32768 on.
 func freeAddress(t *testing.T) string {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	NewWithT(t).Expect(err).NotTo(HaveOccurred())
-	defer func() { _ = listener.Close() }()
-	return listener.Addr().String()
+	for range 100 {
+		listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 20000+rand.IntN(12000)))
+		if err == nil {
+			NewWithT(t).Expect(listener.Close()).To(Succeed())
+			return listener.Addr().String()
+		}
+	}
+	t.Fatal("no port below 32768 is free")
+	return ""
 }
 
 func newHost(t *testing.T, name string) *host {
