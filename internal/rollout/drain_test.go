@@ -141,6 +141,8 @@ func TestHowAMachineIsDrained(t *testing.T) {
 		"they are lost then": {20 * time.Minute, all(passed, listed(0), proceed), "Terminate (DrainTimeout): " + given + "; it is the last one"},
 		"or deleted": {timeout, all(passed, listed(0), force), "DeletePods (DrainTimeout): its Node was not drained within " +
 			"15m0s, and onTimeout is Force: deletes db-0 (nobody makes it anew)" + again},
+		"and lost when they do not end": {20 * time.Minute, all(passed, listed(timeout), force),
+			"Terminate (DrainTimeout): " + given + "; it is the last one"},
 		"its kubelet went away": {2 * time.Minute, all(passed, listed(0), unreachable),
 			"Terminate (DrainTimeout): the kubelet of its Node does not answer; it is the last one; 13m0s"},
 		"its pods are not known": {2 * time.Minute, passed,

@@ -150,9 +150,6 @@ func succeeded(record *quoinv1.RolloutValidationStatus, look *Look, m Subject, a
 
 // failures are what the last look found; empty when that was nothing.
 func failures(record *quoinv1.RolloutValidationStatus) string {
-	if record == nil {
-		return ""
-	}
 	var found []string
 	for _, result := range record.Results {
 		if result.Status != quoinv1.RolloutCheckPassed {
@@ -265,12 +262,11 @@ func (p *planner) unvalidated(pool *rules, m Machine) (Reason, string) {
 
 // validated is what looks found nothing against so far of a Machine.
 func (p *planner) validated(m Machine) (known quoinv1.RolloutValidatedMachine) {
-	if p.validation.record == nil {
-		return known
-	}
-	for _, one := range p.validation.record.Machines {
-		if one.Name == m.Name {
-			known = one
+	if p.validation.record != nil {
+		for _, one := range p.validation.record.Machines {
+			if one.Name == m.Name {
+				known = one
+			}
 		}
 	}
 	return known

@@ -4,6 +4,7 @@
 package rollout
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -216,6 +217,7 @@ func TestTheRecordIsBounded(t *testing.T) {
 	}
 	record = Looked(record, look, passed, at)
 	g.Expect(record.Machines).To(HaveLen(64))
+	g.Expect(record.Machines[0].Name).To(HaveLen(100-63), "the last are kept")
 	g.Expect(record.Successes).To(HaveValue(BeEquivalentTo(1)))
 	later := at.Add(10 * time.Second)
 	record = Looked(record, look, passed, later)
@@ -329,6 +331,22 @@ func TestWhatLooksProve(t *testing.T) {
 	g.Expect(record.Successes).To(HaveValue(BeEquivalentTo(1)))
 }
 
+// What looks proved holds while the policy says the same about all of them.
+func TestAnotherSpecificationProvesNothing(t *testing.T) {
+	policy := &quoinv1.RolloutPolicySpec{Groups: []quoinv1.RolloutGroup{{Name: "a"}}}
+	was := validationDigest(policy)
+	for _, change := range []func(){
+		func() { policy.Validation = &quoinv1.RolloutValidation{} },
+		func() { policy.Groups[0].Name = "b" },
+		func() { policy.Groups[0].Validation = &quoinv1.RolloutValidation{} },
+	} {
+		change()
+		is := validationDigest(policy)
+		NewWithT(t).Expect(is).NotTo(Equal(was))
+		was = is
+	}
+}
+
 // lookedAt is a pool whose new Machine is validated, what is known of it, and the policy that asks for it.
 func lookedAt() (State, *quoinv1.RolloutPolicySpec) {
 	policy := &quoinv1.RolloutPolicySpec{Validation: &quoinv1.RolloutValidation{}}
@@ -340,6 +358,16 @@ func lookedAt() (State, *quoinv1.RolloutPolicySpec) {
 			Since: metav1.NewTime(eight.Add(-time.Minute)), LastLookTime: metav1.NewTime(eight.Add(-3 * time.Second)),
 			Successes: ptr.To[int32](1), Machines: []quoinv1.RolloutValidatedMachine{{Name: "new", MachineDeployment: "blue",
 				Successes: 1, HealthySince: metav1.NewTime(since), LastLookTime: metav1.NewTime(eight)}}}}, policy
+}
+
+// No more Machines are looked at together than may be remembered.
+func TestALookIsOfSoManyMachines(t *testing.T) {
+	s, policy := lookedAt()
+	for i := range 70 {
+		s.Pools[0].Machines = append(s.Pools[0].Machines, s.Pools[0].Machines[1])
+		s.Pools[0].Machines[i+2].Name = fmt.Sprint(i)
+	}
+	NewWithT(t).Expect(Plan(s, policy, eight).Look.Machines).To(HaveLen(mostSubjects))
 }
 
 // When the next look is made, and what is kept of those before it.
@@ -397,6 +425,11 @@ func TestWhenTheNextLookIsMade(t *testing.T) {
 		}, "", 0, 0, 0},
 		"never, since it is validated": {func(s *State, _ *quoinv1.RolloutPolicySpec) {
 			s.Validation.Machines[0].Successes = 2
+		}, "", 0, 14 * time.Minute, 1},
+		"never, since it was validated and nothing may leave for it": {func(s *State, policy *quoinv1.RolloutPolicySpec) {
+			s.Validation.Machines[0].Successes = 2
+			s.Validation.Machines[0].LastLookTime = metav1.NewTime(eight.Add(-time.Hour))
+			policy.Strategy = &quoinv1.RolloutStrategy{DrainAndTerminate: ptr.To(false)}
 		}, "", 0, 14 * time.Minute, 1},
 	} {
 		t.Run(name, func(t *testing.T) {

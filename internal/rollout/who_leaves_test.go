@@ -222,6 +222,9 @@ func TestWhatHasToBeMarkedBeforeOneMoreCounts(t *testing.T) {
 			r.Machines[2].Marked, r.Machines[3].Marked, r.counted = true, true, 3
 			r.Machines = append(r.Machines, third)
 		}, Wave},
+		"none is taken, and a mark is to be taken back": {func(r *rules) {
+			r.Replicas, r.Machines[0].MarkedByUs, r.Machines[1].Available = 2, true, false
+		}, ""},
 		"one leaves, and one more counts as of now": {func(r *rules) {
 			gone := old("gone", "x")
 			gone.Deleting, r.counted = true, 1
