@@ -81,13 +81,19 @@ func names(o clusterctl.InitOptions) []string {
 	return all
 }
 
-// lacks names the providers that a management cluster does not have.
-func (p *providers) lacks(ctx context.Context, c client.Client) ([]string, error) {
+// lacking are the wanted providers that a management cluster does not have.
+func (p *providers) lacking(ctx context.Context, c client.Client) (clusterctl.InitOptions, error) {
 	list := &clusterctlv1.ProviderList{}
 	if err := c.List(ctx, list); err != nil && !meta.IsNoMatchError(err) && !apierrors.IsNotFound(err) {
-		return nil, fmt.Errorf("listing providers: %w", err)
+		return clusterctl.InitOptions{}, fmt.Errorf("listing providers: %w", err)
 	}
-	return names(p.missing(list.Items)), nil
+	return p.missing(list.Items), nil
+}
+
+// lacks names them.
+func (p *providers) lacks(ctx context.Context, c client.Client) ([]string, error) {
+	o, err := p.lacking(ctx, c)
+	return names(o), err
 }
 
 // install the providers that are missing, and wait until they run.
@@ -96,15 +102,14 @@ func (p *providers) install(ctx context.Context, kubeconfig cluster.Kubeconfig) 
 	if err != nil {
 		return err
 	}
-	there := &clusterctlv1.ProviderList{}
-	if err := c.List(ctx, there); err != nil && !meta.IsNoMatchError(err) && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("listing providers: %w", err)
+	o, err := p.lacking(ctx, c)
+	if err != nil {
+		return err
 	}
 	library, err := clusterctl.New(ctx, p.config)
 	if err != nil {
 		return err
 	}
-	o := p.missing(there.Items)
 	o.Kubeconfig, o.WaitProviders, o.WaitProviderTimeout = clusterctl.Kubeconfig(kubeconfig), true, 10*time.Minute
 	_, err = library.Init(ctx, o)
 	return err

@@ -225,11 +225,11 @@ func phaseOf(u *quoinv1.ClusterUpgrade) (phase, string) {
 	case planned.Status == metav1.ConditionFalse && !upgrade.Begun(u) &&
 		(planned.Reason == quoinv1.NoPlanReason || planned.Reason == quoinv1.HopsUnknownReason):
 		return impossible, planned.Message
-	case find(quoinv1.ClusterUpgradeStalledCondition).Status == metav1.ConditionTrue:
-		return late, find(quoinv1.ClusterUpgradeStalledCondition).Message
 	case u.Status.Plan != nil && u.Status.Plan.ID != u.Spec.ApprovedPlan &&
 		approved.Status == metav1.ConditionFalse && approved.Reason == quoinv1.ApprovalRequiredReason:
-		return unconfirmed, u.Status.Plan.ID
+		return unconfirmed, u.Status.Plan.ID // also when it waited for that until it was late
+	case find(quoinv1.ClusterUpgradeStalledCondition).Status == metav1.ConditionTrue:
+		return late, find(quoinv1.ClusterUpgradeStalledCondition).Message
 	}
 	return underway, message
 }

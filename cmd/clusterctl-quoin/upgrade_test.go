@@ -111,6 +111,8 @@ func TestAnUpgradeIsConfirmedAndFollowed(t *testing.T) {
 		"agreed beforehand": {yes: true, moves: moves{plans("a"), acts, ends}, approved: "a", left: 1},
 		"the world changed": {answers: "y\ny\n", moves: moves{plans("a"), acts, plans("b"), acts, ends}, approved: "b", left: 1,
 			says: []string{"plan a?", "plan b?"}},
+		"late, and never asked": {answers: "y\n", moves: moves{func(u *quoinv1.ClusterUpgrade) { plans("a")(u); stalls(u) }}, problem: "waits for a host",
+			approved: "a", left: 1, says: []string{"Carry out plan a?"}},
 		"declined":               {answers: "n\n", moves: moves{plans("a")}, problem: "plan a was not confirmed", refused: true},
 		"declined what replaces": {answers: "y\nn\n", moves: moves{plans("a"), acts, plans("b")}, problem: "plan b", refused: true, approved: "a", left: 1},
 		"nobody there":           {moves: moves{plans("a")}, problem: "--yes", left: 1},
