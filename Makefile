@@ -19,6 +19,7 @@ KUBERNETES_VERSIONS ?= v1.35.4 v1.36.3
 # clusterctl finds the release when that is not dist/.
 VERSION ?=
 IMAGE ?=
+IMAGES ?=
 PUSH ?= no
 URL ?=
 # The folder of the database of `make vulnerabilities`.
@@ -192,8 +193,9 @@ plugin: ## Build clusterctl's plugin: bin/clusterctl-quoin. In the PATH, `cluste
 	CGO_ENABLED=0 go build -trimpath -o bin/clusterctl-quoin ./cmd/clusterctl-quoin
 
 .PHONY: bundle
-bundle: ## Make the bundle of VERSION, or those of all versions.
-	@for version in $(or $(VERSION),$(KUBERNETES_VERSIONS)); do hack/bundle/make-bundle.sh "$$version"; done
+bundle: ## Make the bundle of VERSION, or those of all versions; with IMAGES, archives that every host gets too, in a folder own/.
+	@for version in $(or $(VERSION),$(KUBERNETES_VERSIONS)); do \
+		BUNDLE_IMAGES='$(IMAGES)' hack/bundle/make-bundle.sh "$$version"; done
 
 .PHONY: images
 images: ## Build the managers' images and those of the test hosts.

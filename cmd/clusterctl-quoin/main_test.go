@@ -209,6 +209,63 @@ func TestTheBootstrapClusterItselfIsAsked(t *testing.T) {
 	g.Expect(fake.clusters).To(HaveLen(1))
 }
 
+// A bootstrap cluster is deleted when the pivot is done, and its kubeconfig with it.
+func TestTheStatusAfterTheBootstrapClusterIsGone(t *testing.T) {
+	g := NewWithT(t)
+	self := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		group := `{"name":"cluster.x-k8s.io","versions":[{"groupVersion":"cluster.x-k8s.io/v1beta2","version":"v1beta2"}]}`
+		switch r.URL.Path {
+		case "/api":
+			fmt.Fprint(w, `{"kind":"APIVersions","versions":["v1"]}`)
+		case "/apis":
+			fmt.Fprintf(w, `{"kind":"APIGroupList","apiVersion":"v1","groups":[%s]}`, group)
+		case "/apis/cluster.x-k8s.io":
+			fmt.Fprintf(w, `{"kind":"APIGroup","apiVersion":"v1",%s`, group[1:])
+		case "/apis/cluster.x-k8s.io/v1beta2":
+			fmt.Fprint(w, `{"kind":"APIResourceList","apiVersion":"v1","groupVersion":"cluster.x-k8s.io/v1beta2",`+
+				`"resources":[{"name":"clusters","namespaced":true,"kind":"Cluster","verbs":["list"]}]}`)
+		case "/apis/cluster.x-k8s.io/v1beta2/namespaces/n/clusters":
+			fmt.Fprint(w, `{"kind":"ClusterList","apiVersion":"cluster.x-k8s.io/v1beta2","items":[`+
+				`{"metadata":{"name":"prod","namespace":"n"}}]}`)
+		default:
+			w.WriteHeader(http.StatusNotFound)
+			fmt.Fprint(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","code":404}`)
+		}
+	}))
+	defer self.Close()
+	config := clientcmdapi.NewConfig()
+	config.Clusters["c"] = &clientcmdapi.Cluster{Server: self.URL}
+	config.Contexts["c"], config.CurrentContext = &clientcmdapi.Context{Cluster: "c"}, "c"
+	content, err := clientcmd.Write(*config)
+	g.Expect(err).NotTo(HaveOccurred())
+
+	dir := t.TempDir()
+	w := workspace{filepath.Join(dir, "prod")}
+	g.Expect(w.write(w.kubeconfig(), content)).To(Succeed())
+	status := func(r record, phase pivot.Phase) (string, error) {
+		r.Namespace = "n"
+		g.Expect((&local{w, r}).Save(&pivot.Journal{ID: "a", Phase: phase, Namespace: "n"})).To(Succeed())
+		var out bytes.Buffer
+		root := newRoot(&out)
+		root.SetArgs([]string{"status", "prod", "--workspace", dir})
+		err := root.ExecuteContext(t.Context())
+		return out.String(), err
+	}
+	gone, here := cluster.Kubeconfig{Path: w.bootstrapKubeconfig()}, cluster.Kubeconfig{Path: w.kubeconfig()}
+	out, err := status(record{Source: gone, Target: here}, pivot.Done)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(out).To(And(MatchRegexp(`source +nothing`), MatchRegexp(`target +acts on prod`),
+		ContainSubstring("Nothing: the last pivot is Done, and the management cluster of "+gone.Path+" is gone")))
+	out, err = status(record{Source: here, Target: gone}, pivot.Undone)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(out).To(MatchRegexp(`source +acts on prod`))
+	_, err = status(record{Source: gone, Target: here}, pivot.Releasing)
+	g.Expect(err).To(MatchError(ContainSubstring(gone.Path)), "both sides are needed for the rest")
+	_, err = status(record{Source: gone, Target: gone}, pivot.Done)
+	g.Expect(err).To(MatchError(ContainSubstring(gone.Path)))
+}
+
 // A kubeconfig is kept as it is found from any folder, and when another context is made the current one.
 func TestAKubeconfigIsResolved(t *testing.T) {
 	g := NewWithT(t)

@@ -4,13 +4,21 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"os"
 	"strings"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
+	"k8s.io/utils/ptr"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/cmd/clusterctl/client/cluster"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/pivot"
@@ -73,6 +81,13 @@ func newStatus(o *options) *cobra.Command {
 			}
 			if last, err := w.lastPivot(); err == nil && last != nil && p.to.Path == "" {
 				o.kubeconfig, p.to, o.namespace = last.Source, last.Target, last.Namespace
+				s, err := o.rested(c.Context(), last)
+				if err != nil {
+					return err
+				}
+				if s != nil {
+					return show(o.out, output, s, restedTable(*s))
+				}
 			}
 			work, _, err := p.connect(c.Context(), args[0])
 			if err != nil {
@@ -89,6 +104,47 @@ func newStatus(o *options) *cobra.Command {
 	p.addTarget(command)
 	addOutput(command, &output)
 	return command
+}
+
+// rested is the status of a pivot that has ended when the management cluster of one side is gone, and its kubeconfig with
+// it, as that of a bootstrap cluster that was deleted: what the other one has. It is nil where both can be asked.
+func (o *options) rested(ctx context.Context, last *record) (*execute.Status, error) {
+	gone := func(side cluster.Kubeconfig) bool {
+		_, err := os.Stat(side.Path)
+		return errors.Is(err, fs.ErrNotExist)
+	}
+	if last.Journal == nil || last.Journal.Open() || gone(last.Source) == gone(last.Target) {
+		return nil, nil
+	}
+	s := &execute.Status{Phase: last.Journal.Phase}
+	from, left, side := last.Source, last.Target, &s.World.Target
+	if gone(left) {
+		from, left, side = left, from, &s.World.Source
+	}
+	c, namespace, err := o.readerOf(left)
+	if err != nil {
+		return nil, err
+	}
+	clusters := &clusterv1.ClusterList{}
+	if err := c.List(ctx, clusters, client.InNamespace(namespace)); err != nil {
+		return nil, fmt.Errorf("reading the Clusters of %s: %w", left.Path, err)
+	}
+	for i := range clusters.Items {
+		side.Clusters = append(side.Clusters, pivot.Cluster{Name: clusters.Items[i].Name,
+			Paused: ptr.Deref(clusters.Items[i].Spec.Paused, false)})
+	}
+	s.Next = pivot.Step{Action: pivot.Nothing, Message: fmt.Sprintf("the last pivot is %s, and the management cluster of %s is gone",
+		last.Journal.Phase, from.Path)}
+	return s, nil
+}
+
+// restedTable leaves out what nobody counted.
+func restedTable(s execute.Status) [][]string {
+	rows := statusTable(s)
+	for i := range rows[:3] {
+		rows[i] = rows[i][:2]
+	}
+	return rows
 }
 
 func statusTable(s execute.Status) [][]string {

@@ -32,7 +32,7 @@ import (
 var everywhere = []artifacts.Role{artifacts.ControlPlane, artifacts.Worker}
 
 // roles says which hosts need an image, by the first part of its file's name
-// that matches. An image that is not listed is a workload and goes to workers.
+// that matches. An image that is not listed is one of the site's own and goes everywhere.
 var roles = []struct {
 	prefix string
 	roles  []artifacts.Role
@@ -45,7 +45,7 @@ var roles = []struct {
 	// So does the Job by which kubeadm checks a cluster before its upgrade: it
 	// runs the new version's pause image on whichever node it lands on.
 	{"pause-", []artifacts.Role{artifacts.ControlPlane, artifacts.Worker, artifacts.Addon}},
-	{"testnet-", everywhere},
+	{"webserver-", []artifacts.Role{artifacts.Worker}},
 }
 
 func main() {
@@ -121,7 +121,7 @@ func rolesOf(base string) []artifacts.Role {
 			return rule.roles
 		}
 	}
-	return []artifacts.Role{artifacts.Worker}
+	return everywhere
 }
 
 func digest(name string) (string, int64, error) {

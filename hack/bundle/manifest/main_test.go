@@ -23,6 +23,7 @@ func TestRoles(t *testing.T) {
 		"pause-3.10.2.tar":           {artifacts.ControlPlane, artifacts.Worker, artifacts.Addon},
 		"testnet-v1.tar":             both,
 		"webserver-v1.tar":           {artifacts.Worker},
+		"quoin-manager.tar":          both,
 	} {
 		t.Run(name, func(t *testing.T) {
 			NewWithT(t).Expect(rolesOf(name)).To(Equal(want))

@@ -78,7 +78,7 @@ func TestInstall(t *testing.T) {
 			delete(checks, heading)
 		}
 	}
-	for _, block := range page(t) {
+	for _, block := range read(t, "install.md") {
 		if block.Language != "sh" {
 			continue
 		}

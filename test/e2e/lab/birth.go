@@ -8,10 +8,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
@@ -26,15 +24,57 @@ import (
 
 // Site is a cluster that clusterctl's plugin creates, with a bootstrap cluster of its own. It needs the hosts of Lab.AddRacks.
 func Site() ClusterSpec {
-	return ClusterSpec{Name: "site", Version: OldVersion, VirtualAddress: "172.30.0.106", RouterID: 106, ControlPlanes: 3, Workers: 1}
+	return ClusterSpec{Name: "site", Version: OldVersion, VirtualAddress: "172.30.0.106", RouterID: 106, ControlPlanes: 3, Workers: 1,
+		// Those that have the managers' images, too.
+		Bundles: bundlesOnHost + "/own"}
 }
 
 // siteKind is what the plugin calls the kind cluster of Site.
 const siteKind = "quoin-site"
 
-// WriteSite writes what a person has before there is any cluster: files of the hosts, their Secret, and the Cluster.
-func (l *Lab) WriteSite(ctx context.Context, spec ClusterSpec) error {
-	var hosts bytes.Buffer
+// SettleSite makes the desk of somebody who has hosts, files, and no cluster at all: the files that docs/self-managed.md names,
+// clusterctl with its plugin, and a clusterctl.yaml that finds the providers.
+func (l *Lab) SettleSite(ctx context.Context, spec ClusterSpec) (*Desk, error) {
+	d, err := l.NewDesk(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := l.buildPlugin(ctx); err != nil {
+		return nil, err
+	}
+	hosts, err := l.inventory(ctx)
+	if err != nil {
+		return nil, err
+	}
+	cluster, err := l.Generate(ctx, spec)
+	if err != nil {
+		return nil, err
+	}
+	network, err := os.ReadFile(l.file("test", "hostimage", "testnet", "testnet.yaml"))
+	if err != nil {
+		return nil, fmt.Errorf("network plugin: %w", err)
+	}
+	providers, err := os.ReadFile(l.clusterctlConfig())
+	if err != nil {
+		return nil, fmt.Errorf("clusterctl.yaml: %w", err)
+	}
+	config := filepath.Join(d.Home(), ".config", "cluster-api", "clusterctl.yaml")
+	if err := os.MkdirAll(filepath.Dir(config), 0o700); err != nil {
+		return nil, fmt.Errorf("clusterctl.yaml: %w", err)
+	}
+	archives, err := l.packManagers(ctx)
+	if err != nil {
+		return nil, err
+	}
+	env := fmt.Sprintf("KIND_FLAGS='--image %s --config %s'\nARCHIVES='%s'\n", l.tools.kindImage, l.file("test", "hostimage", "kind.yaml"),
+		strings.Join(archives, " "))
+	return d, errors.Join(os.WriteFile(config, providers, 0o600), d.Write("site.env", env), d.Write("hosts.yaml", hosts),
+		d.Write("site.yaml", cluster), d.Write("network-plugin.yaml", string(network)))
+}
+
+// inventory is a manifest of the lab's hosts and of the Secret that logs in to them.
+func (l *Lab) inventory(ctx context.Context) (string, error) {
+	var manifest bytes.Buffer
 	objects := []client.Object{&corev1.Secret{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"},
 		ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: CredentialsSecret},
@@ -43,7 +83,7 @@ func (l *Lab) WriteSite(ctx context.Context, spec ClusterSpec) error {
 	for _, host := range l.Hosts {
 		object, err := l.QuoinHost(ctx, host)
 		if err != nil {
-			return err
+			return "", err
 		}
 		object.SetGroupVersionKind(infrav1.GroupVersion.WithKind("QuoinHost"))
 		objects = append(objects, object)
@@ -51,16 +91,11 @@ func (l *Lab) WriteSite(ctx context.Context, spec ClusterSpec) error {
 	for _, object := range objects {
 		content, err := yaml.Marshal(object)
 		if err != nil {
-			return fmt.Errorf("file of the hosts: %w", err)
+			return "", fmt.Errorf("file of the hosts: %w", err)
 		}
-		fmt.Fprintf(&hosts, "---\n%s", content)
+		fmt.Fprintf(&manifest, "---\n%s", content)
 	}
-	manifests, err := l.Generate(ctx, spec)
-	if err != nil {
-		return err
-	}
-	return errors.Join(os.WriteFile(l.Path("clusters", spec.Name, "hosts-of-site.yaml"), hosts.Bytes(), 0o600),
-		os.WriteFile(l.Path("clusters", spec.Name, "cluster-of-site.yaml"), []byte(manifests), 0o600))
+	return manifest.String(), nil
 }
 
 // ForgetHosts deletes the QuoinHosts of the management cluster: nobody looks after the hosts any more.
@@ -77,100 +112,27 @@ func (l *Lab) ForgetHosts(ctx context.Context) error {
 	})
 }
 
+// buildPlugin puts clusterctl's plugin where a Desk finds it.
+func (l *Lab) buildPlugin(ctx context.Context) error {
+	_, err := l.run(ctx, command{name: "go", args: []string{"build", "-o", l.Path("bin", "clusterctl-quoin"), "./cmd/clusterctl-quoin"}})
+	return err
+}
+
 // plugin runs clusterctl's plugin; each gets the lines that it prints.
 func (l *Lab) plugin(ctx context.Context, each func(string), args ...string) error {
-	program := l.Path("bin", "clusterctl-quoin")
-	if _, err := l.run(ctx, command{name: "go", args: []string{"build", "-o", program, "./cmd/clusterctl-quoin"}}); err != nil {
+	if err := l.buildPlugin(ctx); err != nil {
 		return err
 	}
 	// What it prints is its progress, which is standard output.
-	_, err := l.run(ctx, command{name: "sh", args: append([]string{"-c", `exec "$@" >&2`, "sh", program}, args...),
+	_, err := l.run(ctx, command{name: "sh", args: append([]string{"-c", `exec "$@" >&2`, "sh", l.Path("bin", "clusterctl-quoin")}, args...),
 		env: append(l.privateHome(), l.kindEnv()...), line: each})
 	return err
 }
 
-// MakeBootstrap has the plugin make the bootstrap cluster, and loads the managers' images there, as a site does that has no
-// registry.
-func (l *Lab) MakeBootstrap(ctx context.Context, spec ClusterSpec) error {
-	return l.Step(ctx, "Making the bootstrap cluster", 6*time.Minute, func(ctx context.Context, step *progress.Step) error {
-		err := l.plugin(ctx, func(line string) { step.Waiting(line) }, "bootstrap", "create", spec.Name, "--workspace", l.workspace(),
-			"--image", l.tools.kindImage, "--config", l.file("test", "hostimage", "kind.yaml"))
-		if err != nil {
-			return err
-		}
-		args := []string{"load", "docker-image", "--name", siteKind}
-		args = append(args, slices.Compact(slices.Sorted(maps.Values(l.tools.managers)))...)
-		return l.kind(ctx, func(line string) { step.Waiting(line) }, args...)
-	})
-}
-
-func (l *Lab) workspace() string { return l.Path("clusters", "workspace") }
-
-// CreateSite runs `clusterctl quoin create cluster`, and kills it at the first line with a text, unless that is empty.
-func (l *Lab) CreateSite(ctx context.Context, spec ClusterSpec, fatal string) (killed bool, err error) {
-	err = l.Step(ctx, "Creating "+spec.Name+" with clusterctl quoin", 20*time.Minute, func(ctx context.Context, step *progress.Step) error {
-		ctx, kill := context.WithCancel(ctx)
-		defer kill()
-		err := l.plugin(ctx, func(line string) {
-			step.Waiting(line)
-			if fatal != "" && strings.Contains(line, fatal) {
-				killed = true
-				kill()
-			}
-		}, "create", "cluster", spec.Name, "--workspace", l.workspace(), "--clusterctl-config", l.clusterctlConfig(),
-			"-f", l.Path("clusters", spec.Name, "hosts-of-site.yaml"), "-f", l.Path("clusters", spec.Name, "cluster-of-site.yaml"),
-			"--network", l.file("test", "hostimage", "testnet", "testnet.yaml"), "--timeout", "10m")
-		if killed {
-			return nil
-		}
-		return err
-	})
-	return killed, err
-}
-
-// UpgradeSite runs `clusterctl quoin upgrade` to NewVersion, and confirms its plans.
-func (l *Lab) UpgradeSite(ctx context.Context, spec ClusterSpec, flags ...string) error {
-	return l.Step(ctx, "Upgrading "+spec.Name+" with clusterctl quoin", 25*time.Minute, func(ctx context.Context, step *progress.Step) error {
-		return l.plugin(ctx, func(line string) { step.Waiting(line) }, append([]string{"upgrade", spec.Name, "--workspace", l.workspace(),
-			"--namespace", Namespace, "--version", NewVersion, "--yes", "--deadline", "20m"}, flags...)...)
-	})
-}
-
-// UpgradeSiteFromBootstrap runs it with a bootstrap cluster, which is made and deleted again.
-func (l *Lab) UpgradeSiteFromBootstrap(ctx context.Context, spec ClusterSpec) error {
-	return l.UpgradeSite(ctx, spec, "--use-bootstrap", "--clusterctl-config", l.clusterctlConfig())
-}
-
-// PivotSiteBack moves the cluster's objects to its bootstrap cluster, and asks that from then on.
-func (l *Lab) PivotSiteBack(ctx context.Context, spec ClusterSpec) error {
-	bootstrap := filepath.Join(l.workspace(), spec.Name, "bootstrap.kubeconfig")
-	return l.moveTo(ctx, bootstrap, func(ctx context.Context, step *progress.Step) error {
-		return l.plugin(ctx, func(line string) { step.Waiting(line) }, "pivot", spec.Name, "--workspace", l.workspace(),
-			"--namespace", Namespace, "--kubeconfig", l.Kubeconfig(), "--to", bootstrap)
-	})
-}
-
-// InitBootstrap installs the providers on the bootstrap cluster with stock clusterctl.
-func (l *Lab) InitBootstrap(ctx context.Context, spec ClusterSpec) error {
-	return l.Step(ctx, "Installing Cluster API and Quoin in the bootstrap cluster", 6*time.Minute, func(ctx context.Context, step *progress.Step) error {
-		return l.initInto(ctx, step, filepath.Join(l.workspace(), spec.Name, "bootstrap.kubeconfig"))
-	})
-}
-
-// DeleteBootstrap has the plugin delete the bootstrap cluster.
-func (l *Lab) DeleteBootstrap(ctx context.Context, spec ClusterSpec) error {
-	return l.Step(ctx, "Deleting the bootstrap cluster", 2*time.Minute, func(ctx context.Context, step *progress.Step) error {
-		return l.plugin(ctx, func(line string) { step.Waiting(line) }, "bootstrap", "delete", spec.Name, "--workspace", l.workspace())
-	})
-}
-
-// OpenSite makes a handle to a cluster that manages itself by what the plugin left in its workspace.
-func (l *Lab) OpenSite(ctx context.Context, spec ClusterSpec) (*Cluster, error) {
-	l.management = l.Path("clusters", "workspace", spec.Name, "kubeconfig")
-	if err := l.connect(); err != nil {
-		return nil, err
-	}
-	return l.Open(ctx, spec)
+// Ask has the cluster of a kubeconfig asked as the management cluster from then on.
+func (l *Lab) Ask(kubeconfig string) error {
+	l.management = kubeconfig
+	return l.connect()
 }
 
 // SiteHasBootstrap reports whether the bootstrap cluster of Site exists.

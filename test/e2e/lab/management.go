@@ -8,7 +8,9 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"path"
 	"slices"
+	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -45,6 +47,23 @@ func (l *Lab) LoadManagersOnHosts(ctx context.Context) error {
 	})
 }
 
+// packManagers writes the managers' images into the state folder, an archive each.
+func (l *Lab) packManagers(ctx context.Context) ([]string, error) {
+	if err := os.MkdirAll(l.Path("images"), 0o700); err != nil {
+		return nil, fmt.Errorf("images of the managers: %w", err)
+	}
+	var archives []string
+	for _, image := range slices.Compact(slices.Sorted(maps.Values(l.tools.managers))) {
+		name, _, _ := strings.Cut(path.Base(image), ":")
+		archive := l.Path("images", name+".tar")
+		if _, err := l.docker(ctx, "save", "--output", archive, image); err != nil {
+			return nil, err
+		}
+		archives = append(archives, archive)
+	}
+	return archives, nil
+}
+
 // Init installs Cluster API and Quoin in a cluster with stock clusterctl.
 func (l *Lab) Init(ctx context.Context, cluster *Cluster) error {
 	return l.Step(ctx, "Installing Cluster API and Quoin in "+cluster.Name, 6*time.Minute, func(ctx context.Context, step *progress.Step) error {
@@ -68,7 +87,7 @@ func (l *Lab) Move(ctx context.Context, kubeconfig string) error {
 // on.
 func (l *Lab) Pivot(ctx context.Context, cluster *Cluster) error {
 	return l.moveTo(ctx, cluster.Kubeconfig(), func(ctx context.Context, step *progress.Step) error {
-		return l.plugin(ctx, func(line string) { step.Waiting(line) }, "pivot", cluster.Name, "--workspace", l.workspace(),
+		return l.plugin(ctx, func(line string) { step.Waiting(line) }, "pivot", cluster.Name, "--workspace", l.Path("clusters", "workspace"),
 			"--namespace", Namespace, "--kubeconfig", l.Kubeconfig(), "--to", cluster.Kubeconfig())
 	})
 }
@@ -78,8 +97,7 @@ func (l *Lab) moveTo(ctx context.Context, kubeconfig string, move func(context.C
 	if err := l.Step(ctx, "Moving to another management cluster", 15*time.Minute, move); err != nil {
 		return err
 	}
-	l.management = kubeconfig
-	return l.connect()
+	return l.Ask(kubeconfig)
 }
 
 // KindKubeconfig is that of the kind cluster, whichever cluster manages.

@@ -5,6 +5,7 @@ package lab
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -122,12 +123,40 @@ func (d *Desk) Home() string { return d.lab.Path("home") }
 
 // Type runs a block of commands as a shell does that stops at the first error, and returns what they printed.
 func (d *Desk) Type(ctx context.Context, title string, deadline time.Duration, block string) (string, error) {
+	return d.enter(ctx, title, deadline, block, func(string) {})
+}
+
+// TypeAndKill types a block and kills it at the first line with a text. It is an error when none comes.
+func (d *Desk) TypeAndKill(ctx context.Context, title string, deadline time.Duration, block, fatal string) (string, error) {
+	running, kill := context.WithCancel(ctx)
+	defer kill()
+	killed := false
+	out, err := d.enter(running, title, deadline, block, func(line string) {
+		if strings.Contains(line, fatal) {
+			killed = true
+			kill()
+		}
+	})
+	if killed {
+		return out, nil
+	}
+	return out, errors.Join(err, fmt.Errorf("%s: no line says %q", title, fatal))
+}
+
+func (d *Desk) enter(
+	ctx context.Context, title string, deadline time.Duration, block string, each func(line string),
+) (string, error) {
 	script := "if [ -e '" + d.memory() + "' ]; then . '" + d.memory() + "'; fi\n" + block + "\nexport -p >'" + d.memory() + "'\n"
 	out := ""
+	// Both a person and the test read what is printed while it is.
+	show := `exec > >(tee /dev/stderr); ` + script
 	err := d.lab.Step(ctx, title, deadline, func(ctx context.Context, step *progress.Step) (err error) {
 		out, err = d.lab.run(ctx, command{
-			name: "bash", args: []string{"-euo", "pipefail", "-c", script}, env: d.env, dir: d.Folder,
-			line: func(line string) { step.Waiting(line) },
+			name: "bash", args: []string{"-euo", "pipefail", "-c", show}, env: d.env, dir: d.Folder,
+			line: func(line string) {
+				step.Waiting(line)
+				each(line)
+			},
 		})
 		return err
 	})
