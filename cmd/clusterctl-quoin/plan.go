@@ -116,8 +116,8 @@ func addSchemes(to *runtime.Scheme) error {
 		apiextensionsv1.AddToScheme(to))
 }
 
-// upgradeOf is the ClusterUpgrade of a Cluster that is carried out: of those that have not ended what began first, then
-// what was made first, as their controller has it; or else the one that ended last; nil when there is none.
+// upgradeOf is the ClusterUpgrade of a Cluster that is carried out: of those that have not ended the first, as their
+// controller has it; or else the one that ended last; nil when there is none.
 func upgradeOf(ctx context.Context, c client.Reader, namespace, name string) (*quoinv1.ClusterUpgrade, error) {
 	list := &quoinv1.ClusterUpgradeList{}
 	if err := c.List(ctx, list, client.InNamespace(namespace)); err != nil {
@@ -133,23 +133,12 @@ func upgradeOf(ctx context.Context, c client.Reader, namespace, name string) (*q
 			open = append(open, u)
 		}
 	}
-	made := func(a, b *quoinv1.ClusterUpgrade) int {
-		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
-	}
 	switch {
 	case len(open) > 0:
-		return slices.MinFunc(open, func(a, b *quoinv1.ClusterUpgrade) int {
-			if begun := upgrade.Begun(a); begun != upgrade.Begun(b) {
-				if begun {
-					return -1
-				}
-				return 1
-			}
-			return made(a, b)
-		}), nil
+		return slices.MinFunc(open, upgrade.Order), nil
 	case len(ended) > 0:
 		return slices.MaxFunc(ended, func(a, b *quoinv1.ClusterUpgrade) int {
-			return cmp.Or(upgrade.CompletedAt(a).Compare(upgrade.CompletedAt(b)), made(a, b))
+			return cmp.Or(upgrade.CompletedAt(a).Compare(upgrade.CompletedAt(b)), upgrade.Order(a, b))
 		}), nil
 	}
 	return nil, nil

@@ -9,7 +9,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -256,30 +255,18 @@ func (r *Reconciler) report(
 	return nil
 }
 
-// precedes reports whether an upgrade comes before another one of the same Cluster: what began first, then what was
-// made first.
-func precedes(a, b *quoinv1.ClusterUpgrade) bool {
-	if upgrade.Begun(a) != upgrade.Begun(b) {
-		return upgrade.Begun(a)
-	}
-	if !a.CreationTimestamp.Equal(&b.CreationTimestamp) {
-		return a.CreationTimestamp.Before(&b.CreationTimestamp)
-	}
-	return a.Name < b.Name
-}
-
 // firstOf is the name of the ClusterUpgrade that comes before this one; empty when none does.
 func firstOf(all []quoinv1.ClusterUpgrade, of *quoinv1.ClusterUpgrade) string {
-	active := slices.DeleteFunc(slices.Clone(all), func(other quoinv1.ClusterUpgrade) bool {
-		return other.Spec.ClusterName != of.Spec.ClusterName || ended(&other) || other.Name == of.Name || precedes(of, &other)
-	})
-	if len(active) == 0 {
+	first := of
+	for i := range all {
+		other := &all[i]
+		if other.Spec.ClusterName == of.Spec.ClusterName && other.Name != of.Name && !ended(other) &&
+			upgrade.Order(other, first) < 0 {
+			first = other
+		}
+	}
+	if first == of {
 		return ""
 	}
-	return slices.MinFunc(active, func(a, b quoinv1.ClusterUpgrade) int {
-		if precedes(&a, &b) {
-			return -1
-		}
-		return 1
-	}).Name
+	return first.Name
 }

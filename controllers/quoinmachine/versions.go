@@ -74,9 +74,9 @@ func (r *Reconciler) unsupported(
 	}
 	if skew.AskForProxy(policies) {
 		again = unseenRecheck
-		if world.Components, err = r.inside(ctx, v.cluster, world); err != nil {
-			return "", 0, err
-		}
+	}
+	if world, err = observed.WithProxy(ctx, r.APIReader, r.ClusterCache, v.cluster, policies, world); err != nil {
+		return "", 0, err
 	}
 	pool := skew.Pool{Object: "Machine " + v.machine.Name, Version: v.machine.Spec.Version}
 	refused, waits := pool.Judge(policies, world)
@@ -85,26 +85,6 @@ func (r *Reconciler) unsupported(
 			skew.Summary(violations), again, nil
 	}
 	return "", 0, nil
-}
-
-// inside is what runs in the cluster as pods, nothing while that cannot be read.
-func (r *Reconciler) inside(
-	ctx context.Context, cluster *clusterv1.Cluster, world skew.World,
-) ([]skew.Running, error) {
-	if r.ClusterCache == nil {
-		return nil, nil
-	}
-	workload, err := r.ClusterCache.GetUncachedClient(ctx, client.ObjectKeyFromObject(cluster))
-	if err != nil {
-		return nil, nil // no Machine joins a cluster that does not answer
-	}
-	ctx, cancel := context.WithTimeout(ctx, workloadTimeout)
-	defer cancel()
-	running, err := observed.Inside(ctx, workload, world)
-	if err != nil {
-		return nil, nil // likewise
-	}
-	return observed.KeepProxyOf(ctx, r.APIReader, cluster, nil, running)
 }
 
 // waitingForControlPlane names the QuoinMachines of a control-plane Machine's Cluster that wait for other API servers.

@@ -103,8 +103,8 @@ func (r *Reconciler) observe(
 	return seen, r.succession(ctx, machines, seen, spares, all.Items)
 }
 
-// judgeStarts returns what says why no Machine of a pool would start, by the API servers that run, as its QuoinMachine
-// would: what is deleted for it would be missed until then. What a distribution asks of pools their Machines alone ask.
+// judgeStarts returns what says why no Machine of a pool would start, by the API servers and the kube-proxy that run, as
+// its QuoinMachine would: what is deleted for it would be missed until then. What a distribution asks of pools their Machines alone ask.
 func (r *Reconciler) judgeStarts(
 	ctx context.Context, cluster *clusterv1.Cluster, machines []clusterv1.Machine,
 ) (func(*clusterv1.MachineDeployment) string, error) {
@@ -121,6 +121,9 @@ func (r *Reconciler) judgeStarts(
 		}
 	}
 	world, _, err := observed.WithHosted(ctx, r.APIReader, cluster, skew.WorldOf(members))
+	if err == nil {
+		world, err = observed.WithProxy(ctx, r.APIReader, r.ClusterCache, cluster, policies, world)
+	}
 	return func(of *clusterv1.MachineDeployment) string {
 		version := of.Spec.Template.Spec.Version
 		if _, err := skew.Parse(version); err != nil {

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	. "github.com/onsi/gomega"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -19,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/controllers/clustercache"
 	"sigs.k8s.io/cluster-api/util/conditions"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -129,6 +132,38 @@ func TestNoMachineIsDeletedForOneThatMayNotStart(t *testing.T) {
 	stays("correct the annotation")
 	w.adjust(cluster, func() { cluster.Annotations = nil })
 	w.adjust(plane, func() { plane.Spec.Version = "v1.36.3" })
+	w.reconcile()
+	w.Expect(w.deleting()).To(ConsistOf("old-0"))
+}
+
+// A Machine that its cluster's kube-proxy is too new for would be given no host.
+//
+// Proves: S1-25
+func TestNoMachineIsDeletedForOneThatIsOlderThanKubeProxy(t *testing.T) {
+	plane := machineOf("cp", "")
+	plane.Labels = map[string]string{clusterv1.ClusterNameLabel: "c1", clusterv1.MachineControlPlaneLabel: ""}
+	plane.OwnerReferences, plane.Spec.Version, plane.Status.NodeRef.Name = nil, "v1.24.3", "cp"
+	w := newWorld(t, plane)
+	w.onDelete()
+	blue, set, cluster := &clusterv1.MachineDeployment{}, &clusterv1.MachineSet{}, &clusterv1.Cluster{}
+	blue.Name, set.Name, cluster.Name = "blue", "blue-v2", "c1"
+	w.adjust(blue, func() { blue.Spec.Template.Spec.Version = "v1.23.9" })
+	w.adjust(set, func() { set.Spec.Template.Spec.Version = "v1.23.9" })
+	w.adjust(cluster, func() { cluster.Annotations = map[string]string{skew.PolicyAnnotation: "Kubernetes-1.24"} })
+	daemonSet := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "kube-proxy"}}
+	runs := func(version string) *appsv1.DaemonSet {
+		daemonSet.Spec.Template.Spec.Containers = []corev1.Container{{Name: "kube-proxy",
+			Image: "quoin.test/kube-proxy:" + version}}
+		return daemonSet
+	}
+	workload := fake.NewClientBuilder().WithObjects(runs("v1.24.3")).Build()
+	w.r.ClusterCache = clustercache.NewFakeClusterCache(workload, client.ObjectKey{Namespace: namespace, Name: "c1"},
+		nodesWatch)
+	w.reconcile()
+	w.Expect(w.deleting()).To(BeEmpty())
+	w.Expect(w.policy().Status.MachineDeployments[0]).To(And(HaveField("Reason", string(rollout.ControlPlane)),
+		HaveField("Message", And(ContainSubstring("kube-proxy v1.24.3"), ContainSubstring("S1-25")))))
+	w.Expect(workload.Update(t.Context(), runs("v1.23.9"))).To(Succeed())
 	w.reconcile()
 	w.Expect(w.deleting()).To(ConsistOf("old-0"))
 }

@@ -165,7 +165,10 @@ func judgesVersions(t *testing.T, config *rest.Config) {
 		owned.Name = "owned"
 		owned.OwnerReferences = []metav1.OwnerReference{{APIVersion: clusterv1.GroupVersion.String(),
 			Kind: "MachineDeployment", Name: "blue", UID: "1", Controller: ptr.To(true)}}
+		namesake := owned.DeepCopy()
+		namesake.Name, namesake.OwnerReferences[0].APIVersion = "namesake", "fleets.example.com/v1"
 		g.Expect(f.c.Create(t.Context(), owned)).To(Succeed(), "its MachineDeployment was asked")
+		g.Expect(f.c.Create(t.Context(), namesake)).To(MatchError(ContainSubstring("R2")), "nobody asked its owner")
 	})
 	t.Run("through objects that lack everything", func(t *testing.T) {
 		g := NewWithT(t)

@@ -4,6 +4,7 @@
 package upgrade
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -468,6 +469,17 @@ func markedAt(of *quoinv1.ClusterUpgrade, annotation string) (time.Time, bool) {
 func Begun(of *quoinv1.ClusterUpgrade) bool {
 	_, marked := markedAt(of, quoinv1.ClusterUpgradeBegunAnnotation)
 	return marked
+}
+
+// Order compares two upgrades of one Cluster by which is carried out first: what began first, then what was made first.
+func Order(a, b *quoinv1.ClusterUpgrade) int {
+	switch begun := Begun(a); {
+	case begun == Begun(b):
+		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
+	case begun:
+		return -1
+	}
+	return 1
 }
 
 // Settled reports whether nothing is left to write for the upgrade, also not of what a move dropped.

@@ -6,6 +6,7 @@ package observed
 import (
 	"context"
 	"fmt"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -21,6 +22,9 @@ import (
 )
 
 // apiServer is the component of the pods whose versions bound the others of their node.
+// insideTimeout bounds what is asked of a workload cluster.
+const insideTimeout = 5 * time.Second
+
 const apiServer skew.Component = "kube-apiserver"
 
 // Inside is what runs as pods in a workload cluster, told by the tags of images: the static pods that kubeadm makes, of
@@ -39,6 +43,43 @@ func Inside(ctx context.Context, workload client.Reader, world skew.World) ([]sk
 		return nil, fmt.Errorf("read DaemonSet %s: %w", key, err)
 	}
 	return append(StaticPods(pods.Items), proxies(daemonSet.Spec.Template.Spec, world)...), nil
+}
+
+// Workloads connects to workload clusters, as Cluster API's ClusterCache does.
+type Workloads interface {
+	GetUncachedClient(ctx context.Context, cluster client.ObjectKey) (client.Client, error)
+}
+
+// WithProxy has the components of the world be what runs as pods in the Cluster where one of the policies asks for
+// kube-proxy: nothing while that cannot be read, for no Machine joins a cluster that does not answer.
+func WithProxy(
+	ctx context.Context, reader client.Reader, workloads Workloads, cluster *clusterv1.Cluster, policies []skew.Policy,
+	world skew.World,
+) (skew.World, error) {
+	if !skew.AskForProxy(policies) {
+		return world, nil
+	}
+	inside, err := insideOf(ctx, workloads, cluster, world)
+	if world.Components = nil; err != nil {
+		return world, nil //nolint:nilerr // as above
+	}
+	world.Components, err = KeepProxyOf(ctx, reader, cluster, nil, inside)
+	return world, err
+}
+
+func insideOf(
+	ctx context.Context, workloads Workloads, cluster *clusterv1.Cluster, world skew.World,
+) ([]skew.Running, error) {
+	if workloads == nil {
+		return nil, nil
+	}
+	workload, err := workloads.GetUncachedClient(ctx, client.ObjectKeyFromObject(cluster))
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, insideTimeout)
+	defer cancel()
+	return Inside(ctx, workload, world)
 }
 
 // StaticPods are the components of a control plane that run as these pods, told by the tags of their images.
