@@ -21,10 +21,10 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew"
 )
 
-// apiServer is the component of the pods whose versions bound the others of their node.
 // insideTimeout bounds what is asked of a workload cluster.
 const insideTimeout = 5 * time.Second
 
+// apiServer is the component of the pods whose versions bound the others of their node.
 const apiServer skew.Component = "kube-apiserver"
 
 // Inside is what runs as pods in a workload cluster, told by the tags of images: the static pods that kubeadm makes, of
