@@ -280,13 +280,14 @@ func TestAPreflight(t *testing.T) {
 	}
 	for want, changes := range map[string][]func(*Facts){
 		"Passed Passed Passed Passed Passed Passed Passed": {func(*Facts) {}, func(f *Facts) { f.Tried = false }},
-		"Warning Passed Passed Passed Passed Passed Passed": {says("DeletionInFlight", metav1.ConditionFalse), says("HooksInFlight",
-			metav1.ConditionFalse),
+		"Warning Passed Passed Passed Passed Passed Passed": {says("DeletionInFlight", metav1.ConditionFalse),
+			says("HooksInFlight", metav1.ConditionFalse),
 			says("SharedClusterClass", metav1.ConditionFalse)},
-		"Failed Passed Passed Passed Passed Passed Passed": {says("MachinesWithoutNode", metav1.ConditionFalse), says("Movable",
-			metav1.ConditionUnknown),
+		"Failed Passed Passed Passed Passed Passed Passed": {says("MachinesWithoutNode", metav1.ConditionFalse),
+			says("Movable", metav1.ConditionUnknown),
 			func(f *Facts) { f.Movable["c"] = nil }},
-		"Passed Failed Passed Passed Passed Passed Passed": {func(f *Facts) { f.Rehearsal = fmt.Errorf("provider quoin is older") }},
+		"Passed Failed Passed Passed Passed Passed Passed": {
+			func(f *Facts) { f.Rehearsal = fmt.Errorf("provider quoin is older") }},
 		"Passed Passed Failed Passed Passed Passed Passed": {func(f *Facts) { f.Existing = objectsOf("h") }},
 		"Passed Passed Passed Warning Passed Passed Passed": {
 			func(f *Facts) { f.Nodes = f.Nodes[:1] },

@@ -24,6 +24,8 @@ const ReachCommand = "reach"
 const (
 	// managerContainer is the name that clusterctl wants.
 	managerContainer = "manager"
+	// neverReady is a condition that nobody sets.
+	neverReady = "quoin.cluster.x-k8s.io/never-ready"
 	// podDeadline ends a Pod whose command was killed. It is longer than a question takes, and an image to come.
 	podDeadline = 5 * time.Minute
 )
@@ -41,9 +43,10 @@ func Asker(managers []appsv1.Deployment) *appsv1.Deployment {
 }
 
 // ReachPod asks a question for a namespace that is to move: the manager's own program, with its flags, where the
-// manager's Pods may run and with the network that they have. It has their labels, for a NetworkPolicy selects by those.
-// It stands for none of them: no ReplicaSet adopts it without a hash, it gets no port, and it is never ready, so that no
-// Service leads to it and no disruption budget counts it. It has no token, mounts nothing, and ends by itself.
+// manager's Pods may run and with the network that they have. It has their labels, for a NetworkPolicy selects by
+// those. It stands for none of them: no ReplicaSet adopts it without a hash, it gets no port, and it is never ready,
+// so that no Service leads to it and no disruption budget counts it. It has no token, mounts nothing, and ends by
+// itself.
 func ReachPod(manager *appsv1.Deployment, namespace string, q Question) (*corev1.Pod, error) {
 	arguments, err := q.Arguments()
 	if err != nil {
@@ -64,7 +67,7 @@ func ReachPod(manager *appsv1.Deployment, namespace string, q Question) (*corev1
 	spec.RestartPolicy, spec.AutomountServiceAccountToken = corev1.RestartPolicyNever, ptr.To(false)
 	spec.ActiveDeadlineSeconds = ptr.To(int64(podDeadline / time.Second))
 	spec.TerminationGracePeriodSeconds = ptr.To[int64](1)
-	spec.ReadinessGates = append(spec.ReadinessGates, corev1.PodReadinessGate{ConditionType: "quoin.cluster.x-k8s.io/never"})
+	spec.ReadinessGates = append(spec.ReadinessGates, corev1.PodReadinessGate{ConditionType: neverReady})
 	container := &spec.Containers[0]
 	container.Args = append(append(container.Args, ReachCommand), arguments...)
 	container.Ports, container.VolumeMounts, container.VolumeDevices, container.Lifecycle = nil, nil, nil, nil

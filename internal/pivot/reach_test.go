@@ -32,7 +32,8 @@ func hostAt(name, address string, reachable metav1.ConditionStatus) infrav1.Quoi
 func TestEachAddressIsAskedOnce(t *testing.T) {
 	g := NewWithT(t)
 	bastion := &infrav1.Bastion{Address: "192.0.2.1", Port: 2222, HostKeys: []string{"ssh-ed25519 BBBB"}}
-	behind := []infrav1.QuoinHost{hostAt("b1", "10.0.0.1", metav1.ConditionFalse), hostAt("b2", "10.0.0.2", metav1.ConditionTrue)}
+	behind := []infrav1.QuoinHost{hostAt("b1", "10.0.0.1", metav1.ConditionFalse), hostAt("b2", "10.0.0.2",
+		metav1.ConditionTrue)}
 	for i := range behind {
 		behind[i].Spec.Bastion = bastion
 	}
@@ -65,28 +66,35 @@ func TestEachAddressIsAskedOnce(t *testing.T) {
 			template("odd", &infrav1.Bundle{Location: "https://{{version}}.test/", Delivery: push}), template("none", nil)})
 	var lines []string
 	for _, way := range found {
-		lines = append(lines, fmt.Sprintf("%s host=%t answers=%t ssh=%t service=%t keys=%d %d", way, way.Host, way.Answers, way.SSH,
-			way.Service, len(way.HostKeys), len(way.Authorities)))
+		lines = append(lines, fmt.Sprintf("%s host=%t answers=%t ssh=%t service=%t keys=%d %d", way, way.Host, way.Answers,
+			way.SSH, way.Service, len(way.HostKeys), len(way.Authorities)))
 	}
 	g.Expect(lines).To(Equal([]string{
-		"bastion of QuoinHost b1, bastion of QuoinHost b2 (192.0.2.1 port 2222) host=true answers=true ssh=true service=false keys=1 0",
+		"bastion of QuoinHost b1, bastion of QuoinHost b2 (192.0.2.1 port 2222) host=true answers=true ssh=true " +
+			"service=false keys=1 0",
 		"QuoinHost d (2001:db8::7 port 22) host=true answers=true ssh=true service=false keys=1 1",
 		"QuoinHost o (10.0.0.9 port 22) host=true answers=false ssh=true service=false keys=1 0",
 		"BMC of QuoinHost d (2001:db8::8 port 443) host=false answers=false ssh=false service=false keys=0 0",
 		"BMC of QuoinHost o (bmc.test port 8443) host=false answers=false ssh=false service=false keys=0 0",
-		"bundles of QuoinMachineTemplate plain (bundles.test port 80) host=false answers=false ssh=false service=false keys=0 0",
-		"bundles of QuoinMachineTemplate proxied (proxy.test port 3128) host=false answers=false ssh=false service=false keys=0 0",
-		"object store of QuoinControlPlane cp, object store of QuoinControlPlane cq (s3.test port 443) host=false answers=false ssh=false service=true keys=0 0",
-		"object store of QuoinControlPlane cr (proxy.test port 3128) host=false answers=false ssh=false service=true keys=0 0",
+		"bundles of QuoinMachineTemplate plain (bundles.test port 80) host=false answers=false ssh=false service=false " +
+			"keys=0 0",
+		"bundles of QuoinMachineTemplate proxied (proxy.test port 3128) host=false answers=false ssh=false service=false " +
+			"keys=0 0",
+		"object store of QuoinControlPlane cp, object store of QuoinControlPlane cq (s3.test port 443) host=false " +
+			"answers=false ssh=false service=true keys=0 0",
+		"object store of QuoinControlPlane cr (proxy.test port 3128) host=false answers=false ssh=false service=true " +
+			"keys=0 0",
 	}))
-	many := Way{To: []string{"QuoinHost a", "QuoinHost b", "QuoinHost c", "QuoinHost d"}, Look: Look{Address: "h", Port: 22}}
+	many := Way{To: []string{"QuoinHost a", "QuoinHost b", "QuoinHost c", "QuoinHost d"}, Look: Look{Address: "h",
+		Port: 22}}
 	g.Expect(many.String()).To(Equal("QuoinHost a, QuoinHost b, QuoinHost c and 1 more (h port 22)"))
 }
 
 // One line of the table for each way: two hosts that the source reaches, one that it does not, and a BMC.
 func TestWhatTheTargetDoesNotReach(t *testing.T) {
 	const passed, warning, failed = Passed, Warning, Failed
-	ways := Ways([]infrav1.QuoinHost{hostAt("a", "10.0.0.1", metav1.ConditionTrue), hostAt("b", "10.0.0.2", metav1.ConditionUnknown),
+	ways := Ways([]infrav1.QuoinHost{hostAt("a", "10.0.0.1", metav1.ConditionTrue), hostAt("b", "10.0.0.2",
+		metav1.ConditionUnknown),
 		hostAt("s", "10.0.0.3", metav1.ConditionFalse)}, nil, nil)
 	bmc := Way{To: []string{"BMC of QuoinHost a"}, Look: Look{Address: "10.1.0.1", Port: 443}}
 	for name, c := range map[string]struct {
@@ -101,15 +109,16 @@ func TestWhatTheTargetDoesNotReach(t *testing.T) {
 			says: []string{"by 3 addresses", "by 1 addresses"}},
 		"nobody was asked": {ways: append(ways, bmc), unasked: "no node", hosts: warning, other: warning,
 			says: []string{"not asked: no node"}},
-		"one that the source reaches": {ways: append(ways, bmc), answer: ptr.To(NewAnswer([]string{"connection refused", "", "", ""})),
-			hosts: failed, other: passed, says: []string{"1 of 3 addresses are not: QuoinHost a (10.0.0.1 port 22): connection refused;",
+		"one that the source reaches": {ways: append(ways, bmc), answer: ptr.To(NewAnswer([]string{"refused", "", "", ""})),
+			hosts: failed, other: passed, says: []string{"1 of 3 addresses are not: QuoinHost a (10.0.0.1 port 22): refused;",
 				"--skip hosts=<"}},
 		"one of which nothing is known": {ways: ways, answer: ptr.To(NewAnswer([]string{"", "another host key", ""})),
 			hosts: failed, other: passed, says: []string{"QuoinHost b (10.0.0.2 port 22): another host key"}},
 		"one that the source does not reach either": {ways: ways, answer: ptr.To(NewAnswer([]string{"", "", "no answer"})),
 			hosts: warning, other: passed, says: []string{"QuoinHost s (10.0.0.3 port 22): no answer, and the source does not"}},
-		"a BMC": {ways: append(ways, bmc), answer: ptr.To(NewAnswer([]string{"", "", "", "no answer"})), hosts: passed, other: warning,
-			says: []string{"BMC of QuoinHost a (10.1.0.1 port 443): no answer"}},
+		"a BMC": {ways: append(ways, bmc), answer: ptr.To(NewAnswer([]string{"", "", "", "no answer"})), hosts: passed,
+			other: warning,
+			says:  []string{"BMC of QuoinHost a (10.1.0.1 port 443): no answer"}},
 		"more than were named": {ways: append(ways, bmc), answer: &Answer{Looks: 4, Failed: 2,
 			Faults: []Fault{{Why: "no answer", Looks: []int{0}}}}, hosts: failed, other: warning,
 			says: []string{"2 of 3 addresses are not: QuoinHost a (10.0.0.1 port 22): no answer; and 1 more;"}},
@@ -141,7 +150,8 @@ func TestOnlyHostsAreSkippedAndWithAReason(t *testing.T) {
 func TestAQuestionArrivesAsItIs(t *testing.T) {
 	g := NewWithT(t)
 	q := Question{Services: []string{"10.96.0.0/12"}, Looks: []Look{
-		{Address: "$(POD_NAME).test", Port: 22, SSH: true, HostKeys: []string{"ssh-ed25519 AAAA"}, Name: "h"}, {Address: "a", Port: 1, Service: true}}}
+		{Address: "$(POD_NAME).test", Port: 22, SSH: true, HostKeys: []string{"ssh-ed25519 AAAA"}, Name: "h"},
+		{Address: "a", Port: 1, Service: true}}}
 	arguments, err := q.Arguments()
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(arguments).To(HaveLen(3))
@@ -187,7 +197,8 @@ func TestAnAnswerHasRoom(t *testing.T) {
 	g.Expect(len(read.Faults)).To(And(BeNumerically(">", 15), BeNumerically("<", 20)))
 
 	for _, wrong := range []string{"", "E1126 no configuration has been provided", `{"looks":3}`,
-		`{"looks":2000,"failed":1,"faults":[{"why":"x","looks":[2000]}]}`, `{"looks":2000,"faults":[{"why":"x","looks":[-1]}]}`} {
+		`{"looks":2000,"failed":1,"faults":[{"why":"x","looks":[2000]}]}`,
+		`{"looks":2000,"faults":[{"why":"x","looks":[-1]}]}`} {
 		_, err := ParseAnswer(wrong, 2000)
 		g.Expect(err).To(HaveOccurred(), wrong)
 	}
@@ -195,7 +206,8 @@ func TestAnAnswerHasRoom(t *testing.T) {
 
 func managerDeployment() *appsv1.Deployment {
 	labels := map[string]string{"control-plane": "controller-manager", "cluster.x-k8s.io/provider": "infrastructure-quoin"}
-	probe := &corev1.Probe{ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Port: intstr.FromString("healthz")}}}
+	probe := &corev1.Probe{ProbeHandler: corev1.ProbeHandler{
+		HTTPGet: &corev1.HTTPGetAction{Port: intstr.FromString("healthz")}}}
 	return &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "quoin", Name: "m", Labels: labels},
 		Spec: appsv1.DeploymentSpec{Template: corev1.PodTemplateSpec{
 			ObjectMeta: metav1.ObjectMeta{Labels: labels, Annotations: map[string]string{"networks": "hosts"}},
@@ -205,8 +217,10 @@ func managerDeployment() *appsv1.Deployment {
 				TopologySpreadConstraints: []corev1.TopologySpreadConstraint{{TopologyKey: "kubernetes.io/hostname"}},
 				InitContainers:            []corev1.Container{{Name: "first"}},
 				Volumes:                   []corev1.Volume{{Name: "cert"}},
-				Containers: []corev1.Container{{Name: "sidecar"}, {Name: "manager", Image: "manager:v1", Command: []string{"/manager"},
-					Args: []string{"--leader-elect", "--allowed-networks=10.0.0.0/8"}, Ports: []corev1.ContainerPort{{Name: "webhook-server"}},
+				Containers: []corev1.Container{{Name: "sidecar"}, {Name: "manager", Image: "manager:v1",
+					Command:       []string{"/manager"},
+					Args:          []string{"--leader-elect", "--allowed-networks=10.0.0.0/8"},
+					Ports:         []corev1.ContainerPort{{Name: "webhook-server"}},
 					LivenessProbe: probe, ReadinessProbe: probe, StartupProbe: probe, Lifecycle: &corev1.Lifecycle{},
 					VolumeMounts:    []corev1.VolumeMount{{Name: "cert"}},
 					SecurityContext: &corev1.SecurityContext{RunAsUser: ptr.To[int64](65532)}}},
@@ -230,16 +244,19 @@ func TestThePodThatAsks(t *testing.T) {
 		`{"looks":[{"address":"a","port":1}]}`}))
 	g.Expect(container.Image).To(Equal("manager:v1"))
 	g.Expect(container.SecurityContext.RunAsUser).To(HaveValue(BeEquivalentTo(65532)))
-	g.Expect([]any{spec.NodeSelector, spec.ImagePullSecrets, spec.Tolerations, spec.ServiceAccountName}).To(HaveEach(Not(BeEmpty())))
+	g.Expect([]any{spec.NodeSelector, spec.ImagePullSecrets, spec.Tolerations,
+		spec.ServiceAccountName}).To(HaveEach(Not(BeEmpty())))
 
 	g.Expect(spec.RestartPolicy).To(Equal(corev1.RestartPolicyNever))
 	g.Expect(spec.ActiveDeadlineSeconds).To(HaveValue(BeEquivalentTo(300)))
 	g.Expect(spec.AutomountServiceAccountToken).To(HaveValue(BeFalse()))
 	g.Expect(spec.ReadinessGates).To(HaveLen(1), "a Service leads to what is ready")
 	g.Expect(container.Ports).To(BeEmpty(), "and by the name of its port")
-	g.Expect([]any{spec.Volumes, container.VolumeMounts, spec.InitContainers, spec.TopologySpreadConstraints, spec.PriorityClassName}).
+	g.Expect([]any{spec.Volumes, container.VolumeMounts, spec.InitContainers, spec.TopologySpreadConstraints,
+		spec.PriorityClassName}).
 		To(HaveEach(BeEmpty()))
-	g.Expect([]any{container.LivenessProbe, container.ReadinessProbe, container.StartupProbe, container.Lifecycle}).To(HaveEach(BeNil()))
+	g.Expect([]any{container.LivenessProbe, container.ReadinessProbe, container.StartupProbe,
+		container.Lifecycle}).To(HaveEach(BeNil()))
 
 	other := *manager
 	other.Labels = map[string]string{"cluster.x-k8s.io/provider": "control-plane-quoin"}
@@ -248,14 +265,16 @@ func TestThePodThatAsks(t *testing.T) {
 	g.Expect(Facts{}.Unaskable()).To(ContainSubstring("no manager"))
 	f := Facts{Reach: Reach{Manager: manager}}
 	g.Expect(f.Unaskable()).To(ContainSubstring("no node"))
-	f.Nodes = []corev1.Node{{Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}}}}
+	f.Nodes = []corev1.Node{{Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady,
+		Status: corev1.ConditionTrue}}}}}
 	g.Expect(f.Unaskable()).To(BeEmpty())
 }
 
 func TestWhatAPodLeavesAndWaitsFor(t *testing.T) {
 	g := NewWithT(t)
 	pod := func(phase corev1.PodPhase, states ...corev1.ContainerState) *corev1.Pod {
-		p := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "manager"}}}, Status: corev1.PodStatus{Phase: phase}}
+		p := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "manager"}}},
+			Status: corev1.PodStatus{Phase: phase}}
 		for i, state := range states {
 			p.Status.ContainerStatuses = append(p.Status.ContainerStatuses, corev1.ContainerStatus{
 				Name: []string{"manager", "injected"}[i], Image: "manager:v1", State: state})
@@ -267,12 +286,14 @@ func TestWhatAPodLeavesAndWaitsFor(t *testing.T) {
 		return fmt.Sprintf("%t %s", ended, message)
 	}
 	over := func(message string) corev1.ContainerState {
-		return corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Message: message, Reason: "OOMKilled", ExitCode: 137}}
+		return corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Message: message, Reason: "OOMKilled",
+			ExitCode: 137}}
 	}
 	running := corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}
 	g.Expect(left(pod(corev1.PodPending))).To(Equal("false "))
 	g.Expect(left(pod(corev1.PodRunning, running, over("x")))).To(Equal("false "))
-	g.Expect(left(pod(corev1.PodRunning, over("answer"), running))).To(Equal("true answer"), "what a mesh injects does not end")
+	g.Expect(left(pod(corev1.PodRunning, over("answer"), running))).To(Equal("true answer"),
+		"what a mesh injects does not end")
 	g.Expect(left(pod(corev1.PodFailed, over("")))).To(Equal("true OOMKilled, exit code 137"))
 	evicted := pod(corev1.PodFailed)
 	evicted.Status.Reason, evicted.Status.Message = "Evicted", "no room"
@@ -280,10 +301,11 @@ func TestWhatAPodLeavesAndWaitsFor(t *testing.T) {
 
 	g.Expect(Awaits(pod(corev1.PodPending))).To(Equal("nobody has started it"))
 	g.Expect(Awaits(pod(corev1.PodRunning, running))).To(ContainSubstring("does not end"))
-	g.Expect(Awaits(pod(corev1.PodPending, corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ImagePullBackOff",
-		Message: "not found"}}))).To(Equal("image manager:v1, ImagePullBackOff: not found"))
+	waiting := &corev1.ContainerStateWaiting{Reason: "ImagePullBackOff", Message: "not found"}
+	g.Expect(Awaits(pod(corev1.PodPending, corev1.ContainerState{Waiting: waiting}))).To(Equal("image manager:v1, ImagePullBackOff: not found"))
 	full := pod(corev1.PodPending)
-	full.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: "Unschedulable",
+	full.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse,
+		Reason:  "Unschedulable",
 		Message: "0/1 nodes are available"}}
 	g.Expect(Awaits(full)).To(Equal("Unschedulable: 0/1 nodes are available"))
 }

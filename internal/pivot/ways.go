@@ -76,8 +76,8 @@ func Ways(
 	}
 	for i := range planes {
 		if backup := planes[i].Spec.Backup; backup != nil && backup.Store.S3 != nil {
-			w.addURL("object store of QuoinControlPlane "+planes[i].Name, through(backup.Store.S3.Proxy, backup.Store.S3.Endpoint),
-				true)
+			s3 := backup.Store.S3
+			w.addURL("object store of QuoinControlPlane "+planes[i].Name, through(s3.Proxy, s3.Endpoint), true)
 		}
 	}
 	return w

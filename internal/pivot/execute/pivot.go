@@ -258,8 +258,8 @@ func (p *Pivot) begin(ctx context.Context, wish pivot.Wish) (*pivot.Journal, err
 	return j, refusal(p.save(ctx, j))
 }
 
-// Preflight says whether a pivot may begin, and which objects it would move. It writes nothing, but for the Pod that asks
-// from the target, where that is wanted.
+// Preflight says whether a pivot may begin, and which objects it would move. It writes nothing, but for the Pod that
+// asks from the target, where that is wanted.
 func (p *Pivot) Preflight(ctx context.Context, fromTarget bool) ([]pivot.Check, []pivot.Object, error) {
 	facts, r, err := p.facts(ctx)
 	if err != nil {

@@ -118,8 +118,8 @@ func (p *Pivot) remove(ctx context.Context, pod *corev1.Pod, grace int64) error 
 	defer cancel()
 	err := p.Target.Client.Delete(ctx, pod, client.GracePeriodSeconds(grace), client.Preconditions{UID: &pod.UID})
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
-		return fmt.Errorf("deleting Pod %s/%s, which ends by itself and is to be deleted by hand: %w", pod.Namespace, pod.Name,
-			err)
+		return fmt.Errorf("deleting Pod %s/%s, which ends by itself and is to be deleted by hand: %w", pod.Namespace,
+			pod.Name, err)
 	}
 	return nil
 }

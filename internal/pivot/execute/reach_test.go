@@ -134,7 +134,8 @@ func TestHostsAreAskedFromTheTarget(t *testing.T) {
 		return nil
 	})
 	s.g.Expect(err).To(MatchError(ErrRefused))
-	s.g.Expect(err).To(MatchError(And(ContainSubstring("Hosts are reached from the target: 1 of 2 addresses are not: QuoinHost srv-2"),
+	s.g.Expect(err).To(MatchError(And(ContainSubstring("Hosts are reached from the target: 1 of 2 addresses are not: "+
+		"QuoinHost srv-2"),
 		ContainSubstring("another host key"), ContainSubstring("--skip hosts="))))
 	s.g.Expect(s.acts(s.source)).To(BeTrue())
 	s.g.Expect(s.pods()).To(BeEmpty())

@@ -77,13 +77,15 @@ func TestACertifiedHostIsRecognized(t *testing.T) {
 	g := NewWithT(t)
 	authority, key := sshtest.NewKey(), sshtest.NewKey()
 	_, look := server(t, sshtest.ServerOptions{HostKey: key,
-		HostCertificate: sshtest.HostCertificate(authority, key, func(c *gossh.Certificate) { c.ValidPrincipals = []string{"h1"} })})
+		HostCertificate: sshtest.HostCertificate(authority, key,
+			func(c *gossh.Certificate) { c.ValidPrincipals = []string{"h1"} })})
 	look.HostKeys, look.Authorities, look.Name = nil, []string{ssh.FormatHostKey(authority.PublicKey())}, "h1"
 	other := look
 	other.Name = "h2"
 	answer, err := reach.Ask(t.Context(), pivot.Question{Looks: []pivot.Look{look, other}}, loopback, reach.Usual)
 	g.Expect(err).NotTo(HaveOccurred())
-	g.Expect(answer.Faults).To(ConsistOf(And(HaveField("Looks", []int{1}), HaveField("Why", ContainSubstring("made out to")))))
+	g.Expect(answer.Faults).To(ConsistOf(And(HaveField("Looks", []int{1}), HaveField("Why",
+		ContainSubstring("made out to")))))
 }
 
 // What the manager would not connect to is not reached, whoever answers there.
