@@ -5,6 +5,7 @@
 package main
 
 import (
+	"context"
 	"flag"
 	"fmt"
 	"os"
@@ -12,6 +13,7 @@ import (
 	"github.com/spf13/pflag"
 	// The image holds no certificates of public authorities, which object stores have.
 	_ "golang.org/x/crypto/x509roots/fallback"
+	corev1 "k8s.io/api/core/v1"
 	cliflag "k8s.io/component-base/cli/flag"
 	"k8s.io/component-base/logs"
 	logsv1 "k8s.io/component-base/logs/api/v1"
@@ -20,6 +22,8 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/manager"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/pivot"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/pivot/reach"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/version"
 )
 
@@ -48,6 +52,9 @@ func run() error {
 	if *showVersion {
 		fmt.Println(version.Get())
 		return nil
+	}
+	if args := fs.Args(); len(args) > 0 && args[0] == pivot.ReachCommand {
+		return reach.Run(context.Background(), args[1:], options.AllowedNetworks, corev1.TerminationMessagePathDefault)
 	}
 	if err := logsv1.ValidateAndApply(logOptions, nil); err != nil {
 		return fmt.Errorf("apply the log flags: %w", err)

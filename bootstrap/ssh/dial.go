@@ -45,6 +45,14 @@ func dialDirect(ctx context.Context, target Target, o PoolOptions) (*Conn, error
 	if err := target.check(); err != nil {
 		return nil, err
 	}
+	raw, err := connect(ctx, target, o)
+	if err != nil {
+		return nil, err
+	}
+	return login(ctx, raw, target, o)
+}
+
+func connect(ctx context.Context, target Target, o PoolOptions) (net.Conn, error) {
 	asked := &judgement{of: o.Control}
 	raw, err := (&net.Dialer{ControlContext: asked.control}).DialContext(ctx, "tcp", target.Endpoint())
 	if err != nil {
@@ -53,7 +61,26 @@ func dialDirect(ctx context.Context, target Target, o PoolOptions) (*Conn, error
 		}
 		return nil, unreachable(ctx, target, err)
 	}
-	return login(ctx, raw, target, o)
+	return raw, nil
+}
+
+// Recognize exchanges keys with the target itself, past any bastion, and goes before anybody logs in: who has no key to
+// log in with finds out whether the host is reached, and whether it is the host. Errors are those of Dial.
+func Recognize(ctx context.Context, target Target, o PoolOptions) error {
+	o = o.withDefaults()
+	ctx, cancel := context.WithTimeout(ctx, o.DialTimeout)
+	defer cancel()
+	raw, err := connect(ctx, target, o)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = raw.Close() }()
+	defer context.AfterFunc(ctx, func() { _ = raw.Close() })()
+	h := &handshake{target: target, goes: true}
+	if _, err = h.shake(raw); h.presented != nil && h.refused == nil {
+		return nil // It has proved by its signature that the key is its own.
+	}
+	return h.explain(ctx, err)
 }
 
 // judgement is what Control said of the addresses of one name. A dialer tries several at once.
@@ -124,6 +151,8 @@ func login(ctx context.Context, raw net.Conn, target Target, o PoolOptions) (*Co
 type handshake struct {
 	target    Target
 	presented ssh.PublicKey
+	// goes says that nobody logs in.
+	goes bool
 	// refused is why the presented key is not accepted.
 	refused error
 	proof   proof
@@ -149,7 +178,9 @@ func (h *handshake) shake(raw net.Conn) (*ssh.Client, error) {
 				return nil
 			}
 			h.presented = key
-			h.refused = h.target.judge(key, time.Now())
+			if h.refused = h.target.judge(key, time.Now()); h.refused == nil && h.goes {
+				return errors.New("nobody logs in")
+			}
 			return h.refused
 		},
 	}

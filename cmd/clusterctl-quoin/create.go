@@ -93,6 +93,8 @@ type creation struct {
 	providers providers
 	timeout   time.Duration
 	dryRun    bool
+	// wish of the pivot.
+	wish pivot.Wish
 }
 
 // site is where a cluster is created, or upgraded through a bootstrap cluster.
@@ -125,6 +127,7 @@ it failed or was killed at any point, goes on.`,
 		"file of the network plugin, which is applied to the cluster; none where its Machines bring one")
 	c.bootstrap.addCreation(command)
 	c.providers.add(command)
+	addSkip(flags, &c.wish)
 	flags.DurationVar(&c.timeout, "timeout", time.Hour, "how long each wait for the cluster may take")
 	flags.BoolVar(&c.dryRun, "dry-run", false, "say what comes next, and write nothing")
 	_ = command.MarkFlagRequired("filename")
@@ -133,6 +136,9 @@ it failed or was killed at any point, goes on.`,
 }
 
 func (c *creation) run(ctx context.Context, name string) error {
+	if why := c.wish.Unskippable(); why != "" {
+		return fmt.Errorf("%w: %s", execute.ErrRefused, why)
+	}
 	w, err := c.workspaceOf(name)
 	if err != nil {
 		return err

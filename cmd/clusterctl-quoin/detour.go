@@ -30,6 +30,8 @@ type detour struct {
 	workspace workspace
 	// home manages the cluster before and afterwards.
 	home cluster.Kubeconfig
+	// pivots is what is wished of both.
+	pivots pivot.Wish
 }
 
 // detourFound is how far a detour is, as it is found.
@@ -159,6 +161,7 @@ func (d *detour) reach(ctx context.Context, next stage) error {
 }
 
 func (d *detour) pivot(ctx context.Context, p *pivotOptions, from cluster.Kubeconfig) error {
+	p.wish = d.pivots
 	p.options = &options{workspace: d.options.workspace, out: d.out, namespace: d.namespace, kubeconfig: from}
 	return p.when(ctx, d.wish.ClusterName, d.deadline)
 }

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/cluster-api/cmd/clusterctl/client/cluster"
 
@@ -47,11 +48,18 @@ are on the target, --abort gives everything back to the source; a failure before
 	flags.BoolVar(&p.wish.Abort, "abort", false, "undo a pivot that is under way")
 	flags.BoolVar(&p.wish.TakeOver, "take-over", false,
 		"what is paused was left so by a clusterctl move that died: go on with that")
+	addSkip(flags, &p.wish)
 	flags.BoolVarP(&p.verbose, "verbose", "v", false, "print each write before it is made")
 	command.MarkFlagsMutuallyExclusive("to", "back")
 	command.MarkFlagsMutuallyExclusive("abort", "take-over")
 	command.MarkFlagsOneRequired("to", "back", "abort")
 	return command
+}
+
+func addSkip(flags *pflag.FlagSet, wish *pivot.Wish) {
+	flags.StringToStringVar(&wish.Skip, "skip", nil,
+		"check of the pivot that is not made, with why that is right: name=reason. "+pivot.SkipHosts+
+			" is whether the target reaches hosts and what else managers connect to")
 }
 
 func (p *pivotOptions) addTarget(command *cobra.Command) {

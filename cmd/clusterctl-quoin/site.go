@@ -339,7 +339,7 @@ func (s *realSite) reach(ctx context.Context, next stage) error {
 		return s.providers.install(ctx, s.targetKubeconfig())
 	case pivotHere:
 		p := &pivotOptions{options: &options{workspace: s.options.workspace, out: s.out, namespace: s.namespace,
-			kubeconfig: s.sourceKubeconfig()}, to: s.targetKubeconfig()}
+			kubeconfig: s.sourceKubeconfig()}, to: s.targetKubeconfig(), wish: s.wish}
 		return p.when(ctx, s.name, s.timeout)
 	case removeBootstrap:
 		return s.bootstrap.remove(ctx, s.workspace, s.name)

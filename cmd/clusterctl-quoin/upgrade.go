@@ -27,6 +27,7 @@ import (
 	kindcmd "sigs.k8s.io/kind/pkg/cmd"
 
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/pivot"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/pivot/execute"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/upgrade"
 )
@@ -73,6 +74,13 @@ command, run again after it failed or was killed at any point, goes on.`,
   clusterctl quoin upgrade prod --version v1.36.3 --via v1.35.4 --yes`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
+			if reason, ok := r.skip[pivot.SkipHosts]; ok && through {
+				d.pivots.Skip = map[string]string{pivot.SkipHosts: reason}
+				delete(r.skip, pivot.SkipHosts)
+			}
+			if why := d.pivots.Unskippable(); why != "" {
+				return fmt.Errorf("%w: %s", execute.ErrRefused, why)
+			}
 			r.in, r.wish.Workers = c.InOrStdin(), quoinv1.UpgradeWorkers(workers)
 			r.complete(args[0])
 			manages, w, err := o.managing(args[0], through)
@@ -109,7 +117,8 @@ command, run again after it failed or was killed at any point, goes on.`,
 	flags.StringSliceVar(&r.wish.Via, "via", nil, "a version of each minor that lies between")
 	flags.StringVar(&workers, "workers", string(quoinv1.UpgradeWorkersAll),
 		"All MachineDeployments get the version, or AsNeeded only those whose kubelets would become too old")
-	flags.StringToStringVar(&r.skip, "skip", nil, "check that is not made, with why that is right: name=reason")
+	flags.StringToStringVar(&r.skip, "skip", nil, "check that is not made, with why that is right: name=reason. "+
+		"With --use-bootstrap "+pivot.SkipHosts+" is that of its pivots")
 	flags.DurationVar(&r.deadline, "deadline", 24*time.Hour, "how long it may take to begin, and from then to end")
 	flags.BoolVarP(&r.yes, "yes", "y", false, "confirm every plan beforehand")
 	flags.BoolVar(&r.dryRun, "dry-run", false, "ask whether the upgrade would be taken, and write nothing")

@@ -29,16 +29,22 @@ import (
 func newPreflight(o *options) *cobra.Command {
 	p := &pivotOptions{options: o}
 	var output string
+	var fromTarget bool
 	command := &cobra.Command{
 		Use:   "preflight CLUSTER --to KUBECONFIG",
 		Short: "Say whether a pivot may begin, and write nothing",
-		Args:  cobra.ExactArgs(1),
+		Long: `Say whether a pivot may begin, and write nothing.
+
+With --from-target one thing is written: a Pod beside the target's manager, which asks from there whether hosts, their
+BMCs, bundle servers and object stores are reached, as a pivot does before it begins. It logs in nowhere, and is deleted.`,
+		Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			work, _, err := p.connect(c.Context(), args[0])
 			if err != nil {
 				return err
 			}
-			checks, _, err := work.Preflight(c.Context())
+			work.Report = func(format string, args ...any) { fmt.Fprintf(c.ErrOrStderr(), format+"\n", args...) }
+			checks, _, err := work.Preflight(c.Context(), fromTarget)
 			if err != nil {
 				return err
 			}
@@ -54,6 +60,7 @@ func newPreflight(o *options) *cobra.Command {
 	o.addSource(command)
 	p.addTarget(command)
 	addOutput(command, &output)
+	command.Flags().BoolVar(&fromTarget, "from-target", false, "ask from the target what is reached there, by a Pod")
 	_ = command.MarkFlagRequired("to")
 	return command
 }

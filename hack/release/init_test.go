@@ -22,6 +22,7 @@ import (
 
 	"github.com/quoin-dev/cluster-api-provider-quoin/hack/components/repository"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/manager"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/pivot"
 	"github.com/quoin-dev/cluster-api-provider-quoin/test/integration/rig"
 )
 
@@ -58,6 +59,7 @@ func TestClusterctlInstallsAndUpgradesARelease(t *testing.T) {
 		g.Expect(createPod(t, plane.Client, deployment, func(pod *corev1.PodSpec) {
 			pod.Containers[0].SecurityContext.AllowPrivilegeEscalation = nil
 		})).To(MatchError(ContainSubstring(`violates PodSecurity "restricted:latest"`)))
+		expectReachPod(t, plane.Client, deployment)
 		expectPolicy(t, plane.Client, deployment)
 		expectReplicas(g, deployment)
 	}
@@ -136,6 +138,20 @@ func createPod(t *testing.T, c client.Client, deployment *appsv1.Deployment, cha
 		return err
 	}
 	return c.Delete(t.Context(), pod, client.GracePeriodSeconds(0))
+}
+
+// expectReachPod creates the Pod of a pivot that asks what is reached, where the API server judges it, and removes it again.
+func expectReachPod(t *testing.T, c client.Client, deployment *appsv1.Deployment) {
+	t.Helper()
+	g := NewWithT(t)
+	pod, err := pivot.ReachPod(deployment, "prod", pivot.Question{Looks: []pivot.Look{{Address: "10.0.0.1", Port: 22, SSH: true}}})
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(c.Create(t.Context(), pod)).To(Succeed())
+	g.Expect(pod.Spec.Containers[0].Args).To(ContainElement(HavePrefix("--allowed-networks=")))
+	selector, err := metav1.LabelSelectorAsSelector(deployment.Spec.Selector)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(selector.Matches(labels.Set(pod.Labels))).To(BeTrue(), "NetworkPolicies apply to it")
+	g.Expect(c.Delete(t.Context(), pod, client.GracePeriodSeconds(0))).To(Succeed())
 }
 
 // expectPolicy compares the NetworkPolicy of a manager with the Service of its webhooks and with its own ports.

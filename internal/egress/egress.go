@@ -48,6 +48,11 @@ func New(allowed []netip.Prefix, reader client.Reader) *Rules {
 	return &Rules{allowed: allowed, services: &services{reader: reader, now: time.Now}}
 }
 
+// NewKnowing makes rules for who cannot read the cluster's Services, and knows their ranges.
+func NewKnowing(allowed, ranges []netip.Prefix) *Rules {
+	return &Rules{allowed: allowed, services: &services{known: ranges}}
+}
+
 // WithServices returns the same rules for what a Service of the management cluster may well be: a store of backups, or
 // what a check of a rollout asks.
 func (r *Rules) WithServices() *Rules {

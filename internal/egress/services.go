@@ -34,8 +34,8 @@ type services struct {
 
 // ranges returns those that were read last. API servers before Kubernetes 1.33 do not tell theirs, and have none here.
 func (s *services) ranges(ctx context.Context) ([]netip.Prefix, error) {
-	if s == nil || s.reader == nil {
-		return nil, nil
+	if s.reader == nil {
+		return s.known, nil
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

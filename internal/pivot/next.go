@@ -5,6 +5,7 @@ package pivot
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 )
@@ -36,6 +37,21 @@ type Wish struct {
 	Abort bool
 	// TakeOver says that what is paused was left so by a move that died.
 	TakeOver bool
+	// Skip are checks that are not made, by name, with why that is right.
+	Skip map[string]string
+}
+
+// Unskippable says that a check cannot be left out; empty where all can that the wish names.
+func (w Wish) Unskippable() string {
+	for _, name := range slices.Sorted(maps.Keys(w.Skip)) {
+		switch {
+		case name != SkipHosts:
+			return fmt.Sprintf("there is no check %q to be skipped, only %s", name, SkipHosts)
+		case w.Skip[name] == "":
+			return fmt.Sprintf("--skip %s is without a reason: say %[1]s=<why that is right>", name)
+		}
+	}
+	return ""
 }
 
 // Action is what comes next.

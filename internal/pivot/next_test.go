@@ -279,22 +279,23 @@ func TestAPreflight(t *testing.T) {
 		return func(f *Facts) { f.Movable["c"] = &metav1.Condition{Status: status, Reason: reason} }
 	}
 	for want, changes := range map[string][]func(*Facts){
-		"Passed Passed Passed Passed Passed": {func(*Facts) {}, func(f *Facts) { f.Tried = false }},
-		"Warning Passed Passed Passed Passed": {says("DeletionInFlight", metav1.ConditionFalse), says("HooksInFlight",
-			metav1.ConditionFalse),
+		"Passed Passed Passed Passed Passed Passed Passed": {func(*Facts) {}, func(f *Facts) { f.Tried = false }},
+		"Warning Passed Passed Passed Passed Passed Passed": {says("DeletionInFlight", metav1.ConditionFalse),
+			says("HooksInFlight", metav1.ConditionFalse),
 			says("SharedClusterClass", metav1.ConditionFalse)},
-		"Failed Passed Passed Passed Passed": {says("MachinesWithoutNode", metav1.ConditionFalse), says("Movable",
-			metav1.ConditionUnknown),
+		"Failed Passed Passed Passed Passed Passed Passed": {says("MachinesWithoutNode", metav1.ConditionFalse),
+			says("Movable", metav1.ConditionUnknown),
 			func(f *Facts) { f.Movable["c"] = nil }},
-		"Passed Failed Passed Passed Passed": {func(f *Facts) { f.Rehearsal = fmt.Errorf("provider quoin is older") }},
-		"Passed Passed Failed Passed Passed": {func(f *Facts) { f.Existing = objectsOf("h") }},
-		"Passed Passed Passed Warning Passed": {
+		"Passed Failed Passed Passed Passed Passed Passed": {
+			func(f *Facts) { f.Rehearsal = fmt.Errorf("provider quoin is older") }},
+		"Passed Passed Failed Passed Passed Passed Passed": {func(f *Facts) { f.Existing = objectsOf("h") }},
+		"Passed Passed Passed Warning Passed Passed Passed": {
 			func(f *Facts) { f.Nodes = f.Nodes[:1] },
 			func(f *Facts) { f.Nodes[0].Spec.Unschedulable = true },
 			func(f *Facts) { f.Nodes[0].Status.Conditions[0].Status = corev1.ConditionUnknown },
 			func(f *Facts) { f.Nodes[0] = node("a", taint("gpu", corev1.TaintEffectNoExecute)) },
 		},
-		"Passed Passed Passed Passed Warning": {func(f *Facts) { f.Unmounted = []string{"snapshots"} }},
+		"Passed Passed Passed Passed Warning Passed Passed": {func(f *Facts) { f.Unmounted = []string{"snapshots"} }},
 	} {
 		for i, change := range changes {
 			g.Expect(results(facts(change))).To(Equal(want), "%d of %s", i, want)

@@ -47,6 +47,8 @@ type Facts struct {
 	Nodes []corev1.Node
 	// Unmounted is what the managers of the target have no volume for.
 	Unmounted []string
+	// Reach is what the target reaches.
+	Reach Reach
 }
 
 // noObstacle are reasons of the condition Movable that hold no move up (docs/move.md).
@@ -58,7 +60,8 @@ func Preflight(f Facts) []Check {
 	for _, name := range slices.Sorted(maps.Keys(f.Movable)) {
 		checks = append(checks, movable(name, f.Movable[name]))
 	}
-	return append(checks, f.rehearsal(), f.room(), f.nodes(), f.volumes())
+	checks = append(checks, f.rehearsal(), f.room(), f.nodes(), f.volumes())
+	return append(checks, f.Reach.checks()...)
 }
 
 // Blocks reports whether one of the checks keeps a pivot from beginning.
@@ -110,14 +113,9 @@ func (f Facts) room() Check {
 // only warns.
 func (f Facts) nodes() Check {
 	c := Check{Name: "Managers can be rescheduled on the target", Result: Passed}
-	var names []string
-	for i := range f.Nodes {
-		if schedulable(&f.Nodes[i]) {
-			names = append(names, f.Nodes[i].Name)
-		}
-	}
-	c.Message = fmt.Sprintf("%d schedulable nodes", len(names))
-	if len(names) < 2 {
+	there := f.schedulable()
+	c.Message = fmt.Sprintf("%d schedulable nodes", there)
+	if there < 2 {
 		c.Result = Warning
 		c.Message += ": a target that is to upgrade itself needs two, or the drain of one leaves its managers nowhere to run"
 	}
@@ -132,6 +130,16 @@ func (f Facts) volumes() Check {
 		c.Message = "its managers have no volume for " + strings.Join(f.Unmounted, ", ")
 	}
 	return c
+}
+
+// schedulable counts the nodes that managers may run on.
+func (f Facts) schedulable() (count int) {
+	for i := range f.Nodes {
+		if schedulable(&f.Nodes[i]) {
+			count++
+		}
+	}
+	return count
 }
 
 // schedulable reports whether managers, which tolerate control planes, may run on the node.

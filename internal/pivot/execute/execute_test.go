@@ -124,6 +124,8 @@ type site struct {
 	// runs of the command; early is how much earlier than the end of the former one's lease the next begins.
 	runs  int
 	early time.Duration
+	// patience with a target that does not answer.
+	patience time.Duration
 	// graph of owners before the pivot.
 	graph []string
 }
@@ -276,7 +278,7 @@ func (s *site) run(from, to *rig.Rig, wish pivot.Wish, before func(number int, w
 	}}
 	s.runs++
 	now := began.Add(time.Duration(s.runs)*pivot.Lease - s.early)
-	p.now = func() time.Time { return now }
+	p.now, p.patience = func() time.Time { return now }, s.patience
 	return writes, p.Run(ctx, wish)
 }
 

@@ -54,6 +54,8 @@ type Pivot struct {
 	behind []func(context.Context) error
 	// now is the clock; nil is that of the machine.
 	now func() time.Time
+	// patience is how long the target may take to answer; zero is the usual time.
+	patience time.Duration
 }
 
 // ErrRefused is what a pivot ends with that cannot go on by itself. Nothing was written since it was found.
@@ -66,6 +68,9 @@ var ErrUndone = errors.New("undone")
 func (p *Pivot) Run(ctx context.Context, wish pivot.Wish) error {
 	if p.Source.UID == p.Target.UID {
 		return fmt.Errorf("%w: source and target are the same management cluster", ErrRefused)
+	}
+	if why := wish.Unskippable(); why != "" {
+		return fmt.Errorf("%w: %s", ErrRefused, why)
 	}
 	host, _ := os.Hostname()
 	p.holder = fmt.Sprintf("%s, process %d, %s", host, os.Getpid(), uuid.NewString()[:8])
@@ -97,13 +102,13 @@ func (p *Pivot) Run(ctx context.Context, wish pivot.Wish) error {
 	case pivot.Refuse:
 		return fmt.Errorf("%w: %s", ErrRefused, step.Message)
 	case pivot.Begin:
-		if j, err = p.begin(ctx, wish.TakeOver); err != nil {
+		if j, err = p.begin(ctx, wish); err != nil {
 			return err
 		}
 		return p.copyOrUndo(ctx, j)
 	case pivot.Copy:
 		if j == nil {
-			if j, err = p.begin(ctx, true); err != nil {
+			if j, err = p.begin(ctx, pivot.Wish{TakeOver: true}); err != nil {
 				return err
 			}
 		}
@@ -202,9 +207,9 @@ func refusal(err error) error {
 
 // begin lists what moves and writes the journal. What is on the target already is taken for a copy when a move that
 // died is taken over, and is in the way otherwise.
-func (p *Pivot) begin(ctx context.Context, takeOver bool) (*pivot.Journal, error) {
+func (p *Pivot) begin(ctx context.Context, wish pivot.Wish) (*pivot.Journal, error) {
 	var r *run
-	if takeOver {
+	if wish.TakeOver {
 		r = p.run(rehearse)
 		r.again = true
 		if err := r.do(ctx); err != nil {
@@ -220,11 +225,21 @@ func (p *Pivot) begin(ctx context.Context, takeOver bool) (*pivot.Journal, error
 		if err != nil && !apierrors.IsAlreadyExists(err) {
 			return nil, fmt.Errorf("making namespace %s on the target: %w", p.Namespace, err)
 		}
-		var checks []pivot.Check
-		if checks, r, err = p.preflight(ctx); err != nil {
+		var facts pivot.Facts
+		if facts, r, err = p.facts(ctx); err != nil {
 			return nil, err
 		}
-		for _, check := range checks {
+		switch reason := wish.Skip[pivot.SkipHosts]; {
+		case reason != "":
+			facts.Reach.Unasked = "--skip says: " + reason
+		case pivot.Blocks(pivot.Preflight(facts)):
+			facts.Reach.Unasked = "another check has failed"
+		default:
+			if err := p.ask(ctx, &facts); err != nil {
+				return nil, err
+			}
+		}
+		for _, check := range pivot.Preflight(facts) {
 			switch check.Result {
 			case pivot.Failed:
 				err = errors.Join(err, fmt.Errorf("%w: %s: %s", ErrRefused, check.Name, check.Message))
@@ -243,20 +258,28 @@ func (p *Pivot) begin(ctx context.Context, takeOver bool) (*pivot.Journal, error
 	return j, refusal(p.save(ctx, j))
 }
 
-// Preflight says whether a pivot may begin, and which objects it would move. It writes nothing.
-func (p *Pivot) Preflight(ctx context.Context) ([]pivot.Check, []pivot.Object, error) {
-	checks, r, err := p.preflight(ctx)
+// Preflight says whether a pivot may begin, and which objects it would move. It writes nothing, but for the Pod that
+// asks from the target, where that is wanted.
+func (p *Pivot) Preflight(ctx context.Context, fromTarget bool) ([]pivot.Check, []pivot.Object, error) {
+	facts, r, err := p.facts(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
-	return checks, r.seen, nil
+	facts.Reach.Unasked = "this needs a Pod on the target, which --from-target runs and deletes, and a pivot does too"
+	if fromTarget {
+		if err := p.ask(ctx, &facts); err != nil {
+			return nil, nil, err
+		}
+	}
+	return pivot.Preflight(facts), r.seen, nil
 }
 
-func (p *Pivot) preflight(ctx context.Context) ([]pivot.Check, *run, error) {
-	facts := pivot.Facts{Movable: map[string]*metav1.Condition{}}
+// facts are all that a preflight reads, and the run that lists what moves. What the target reaches is asked afterwards.
+func (p *Pivot) facts(ctx context.Context) (facts pivot.Facts, r *run, err error) {
+	facts.Movable = map[string]*metav1.Condition{}
 	clusters, err := p.clusters(ctx, p.Source)
 	if err != nil {
-		return nil, nil, err
+		return facts, nil, err
 	}
 	for i := range clusters {
 		facts.Movable[clusters[i].Name] = nil
@@ -267,7 +290,7 @@ func (p *Pivot) preflight(ctx context.Context) ([]pivot.Check, *run, error) {
 		if apierrors.IsNotFound(err) || ref.APIGroup != infrav1.GroupVersion.Group {
 			continue
 		} else if err != nil {
-			return nil, nil, fmt.Errorf("reading %s %s of the source: %w", ref.Kind, ref.Name, err)
+			return facts, nil, fmt.Errorf("reading %s %s of the source: %w", ref.Kind, ref.Name, err)
 		}
 		if condition, err := conditions.UnstructuredGet(site, infrav1.ClusterMovableCondition); err == nil {
 			facts.Movable[clusters[i].Name] = condition
@@ -275,25 +298,36 @@ func (p *Pivot) preflight(ctx context.Context) ([]pivot.Check, *run, error) {
 	}
 	nodes := &corev1.NodeList{}
 	if err := p.Target.Client.List(ctx, nodes); err != nil {
-		return nil, nil, fmt.Errorf("listing nodes of the target: %w", err)
+		return facts, nil, fmt.Errorf("listing nodes of the target: %w", err)
 	}
 	facts.Nodes = nodes.Items
-	if facts.Unmounted, err = p.unmounted(ctx); err != nil {
-		return nil, nil, err
+	managers := &appsv1.DeploymentList{}
+	if err := p.Target.Client.List(ctx, managers, client.HasLabels{clusterv1.ProviderNameLabel}); err != nil {
+		return facts, nil, fmt.Errorf("listing managers of the target: %w", err)
 	}
-	r := p.run(rehearse)
+	hosts, planes, templates, err := p.moving(ctx)
+	if err != nil {
+		return facts, nil, err
+	}
+	facts.Unmounted = pivot.Unmounted(planes, templates, managers.Items)
+	facts.Reach = pivot.Reach{Ways: pivot.Ways(hosts, planes, templates), Manager: pivot.Asker(managers.Items)}
+	r = p.run(rehearse)
 	facts.Rehearsal = r.do(ctx)
 	facts.Moving, facts.Tried = len(r.seen), r.tryAdmission
 	facts.Existing = slices.DeleteFunc(slices.Clone(r.existing), func(o pivot.Object) bool {
 		return shareable(o) && !slices.Contains(r.differing, o)
 	})
-	return pivot.Preflight(facts), r, nil
+	return facts, r, nil
 }
 
-// unmounted names what moves and rests on a volume that the managers of the target do not have.
-func (p *Pivot) unmounted(ctx context.Context) ([]string, error) {
+// moving are the objects of ours that say what managers connect to and mount.
+func (p *Pivot) moving(ctx context.Context) (
+	[]infrav1.QuoinHost, []controlplanev1.QuoinControlPlane, []infrav1.QuoinMachineTemplate, error,
+) {
+	hosts := &infrav1.QuoinHostList{}
 	planes, templates := &controlplanev1.QuoinControlPlaneList{}, &infrav1.QuoinMachineTemplateList{}
 	for kind, typed := range map[schema.GroupVersionKind]client.ObjectList{
+		infrav1.GroupVersion.WithKind("QuoinHostList"):                hosts,
 		controlplanev1.GroupVersion.WithKind("QuoinControlPlaneList"): planes,
 		infrav1.GroupVersion.WithKind("QuoinMachineTemplateList"):     templates,
 	} {
@@ -302,17 +336,13 @@ func (p *Pivot) unmounted(ctx context.Context) ([]string, error) {
 		if err := p.Source.Client.List(ctx, list, client.InNamespace(p.Namespace)); meta.IsNoMatchError(err) {
 			continue
 		} else if err != nil {
-			return nil, fmt.Errorf("listing %s of the source: %w", kind.Kind, err)
+			return nil, nil, nil, fmt.Errorf("listing %s of the source: %w", kind.Kind, err)
 		}
 		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(list.UnstructuredContent(), typed); err != nil {
-			return nil, fmt.Errorf("decoding %s of the source: %w", kind.Kind, err)
+			return nil, nil, nil, fmt.Errorf("decoding %s of the source: %w", kind.Kind, err)
 		}
 	}
-	managers := &appsv1.DeploymentList{}
-	if err := p.Target.Client.List(ctx, managers, client.HasLabels{clusterv1.ProviderNameLabel}); err != nil {
-		return nil, fmt.Errorf("listing managers of the target: %w", err)
-	}
-	return pivot.Unmounted(planes.Items, templates.Items, managers.Items), nil
+	return hosts.Items, planes.Items, templates.Items, nil
 }
 
 // shareable reports whether several Clusters may use the object: a ClusterClass stays behind with its templates where

@@ -1,0 +1,147 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package pivot
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
+	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+)
+
+// Look is what is asked of one address: whether it is reached, and whether an sshd there has one of the keys. It has no
+// secret.
+type Look struct {
+	// Address is an IP address or a name.
+	Address string `json:"address"`
+	Port    int    `json:"port"`
+	// SSH is answered there.
+	SSH bool `json:"ssh,omitempty"`
+	// HostKeys that are pinned, and Authorities that sign host certificates, as in a QuoinHost; any key does when both
+	// are empty. Name is one that a certificate may be made out to as well.
+	HostKeys    []string `json:"hostKeys,omitempty"`
+	Authorities []string `json:"authorities,omitempty"`
+	Name        string   `json:"name,omitempty"`
+	// Service says that it may be one of the management cluster.
+	Service bool `json:"service,omitempty"`
+}
+
+// Way is one address that managers connect to for the sake of what moves.
+type Way struct {
+	Look
+	// To are the objects that are behind it.
+	To []string
+	// Host says that it leads to hosts: to one, or to a bastion. Answers says that the source reaches one of them, or does
+	// not say that it reaches none.
+	Host, Answers bool
+}
+
+// Ways are those of all that moves, each once, hosts first. Hosts behind a bastion are the bastion's to reach.
+func Ways(
+	hosts []infrav1.QuoinHost, planes []controlplanev1.QuoinControlPlane, templates []infrav1.QuoinMachineTemplate,
+) []Way {
+	var w ways
+	for i := range hosts {
+		host := &hosts[i]
+		to := Way{Host: true, Answers: answers(host), To: []string{"QuoinHost " + host.Name}, Look: Look{SSH: true,
+			Address: host.Spec.Address, Port: sshPort(host.Spec.Port), HostKeys: host.Spec.HostKeys,
+			Authorities: host.Spec.HostCertificateAuthorities}}
+		if len(to.Authorities) > 0 {
+			to.Name = host.Name
+		}
+		if bastion := host.Spec.Bastion; bastion != nil {
+			to.To[0] = "bastion of " + to.To[0]
+			to.Look = Look{SSH: true, Address: bastion.Address, Port: sshPort(bastion.Port), HostKeys: bastion.HostKeys}
+		}
+		w.add(to)
+	}
+	for i := range hosts {
+		if bmc := hosts[i].Spec.BMC; bmc != nil {
+			w.addURL("BMC of QuoinHost "+hosts[i].Name, bmc.Address, false)
+		}
+	}
+	for i := range templates {
+		bundle := templates[i].Spec.Template.Spec.Artifacts.Bundle
+		if bundle != nil && bundle.Delivery == infrav1.BundleDeliveryPush && !strings.HasPrefix(bundle.Location, "/") {
+			w.addURL("bundles of QuoinMachineTemplate "+templates[i].Name, through(bundle.Proxy, bundle.Location), false)
+		}
+	}
+	for i := range planes {
+		if backup := planes[i].Spec.Backup; backup != nil && backup.Store.S3 != nil {
+			s3 := backup.Store.S3
+			w.addURL("object store of QuoinControlPlane "+planes[i].Name, through(s3.Proxy, s3.Endpoint), true)
+		}
+	}
+	return w
+}
+
+func through(proxy, location string) string {
+	if proxy != "" {
+		return proxy
+	}
+	return location
+}
+
+// answers reports whether the source reaches the host, for all that it says.
+func answers(host *infrav1.QuoinHost) bool {
+	return !slices.ContainsFunc(host.Status.Conditions, func(c metav1.Condition) bool {
+		return c.Type == infrav1.HostReachableCondition && c.Status == metav1.ConditionFalse
+	})
+}
+
+func sshPort(port int32) int {
+	if port == 0 {
+		return 22
+	}
+	return int(port)
+}
+
+type ways []Way
+
+func (w *ways) add(one Way) {
+	same := slices.IndexFunc(*w, func(other Way) bool { return other.key() == one.key() })
+	if same < 0 {
+		*w = append(*w, one)
+		return
+	}
+	(*w)[same].To = append((*w)[same].To, one.To...)
+	(*w)[same].Answers = (*w)[same].Answers || one.Answers
+}
+
+// addURL adds what a URL leads to; the version that a location leaves open is not in its address.
+func (w *ways) addURL(to, location string, service bool) {
+	scheme, rest, _ := strings.Cut(location, "://")
+	authority, _, _ := strings.Cut(rest, "/")
+	parsed, err := url.Parse(scheme + "://" + authority)
+	if err != nil || parsed.Hostname() == "" {
+		return
+	}
+	port, err := strconv.Atoi(parsed.Port())
+	if err != nil {
+		port = map[string]int{"http": 80, "https": 443}[parsed.Scheme]
+	}
+	w.add(Way{To: []string{to}, Look: Look{Address: parsed.Hostname(), Port: port, Service: service}})
+}
+
+func (l Look) key() string {
+	content, _ := json.Marshal(l) //nolint:errchkjson // texts and numbers
+	return string(content)
+}
+
+// String names what is behind the way, and its address.
+func (w Way) String() string {
+	const shown = 3
+	to := strings.Join(w.To[:min(shown, len(w.To))], ", ")
+	if more := len(w.To) - shown; more > 0 {
+		to += fmt.Sprintf(" and %d more", more)
+	}
+	return fmt.Sprintf("%s (%s port %d)", to, w.Address, w.Port)
+}
