@@ -6,6 +6,10 @@
 //
 // The record outlives its claim: a released one names no machine, and keeps the generation. Without it, a host that was
 // released could not tell a stale copy of the claim's objects from the claim itself.
+//
+// Several releases of Quoin read and write it. One that adds a field which others may carry along without knowing it
+// leaves the format as it is: such a field stays until a release of the host. Whatever others would misread raises the
+// format, and a record of a format that is not known keeps its host as it is.
 package owner
 
 import (
@@ -13,6 +17,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"regexp"
 	"strings"
 
@@ -47,6 +52,9 @@ type Record struct {
 	// Quarantine is why nobody may use the host. Whoever takes the host keeps it; only a release, which a verified reset
 	// comes before, ends it. So it is found again by objects that are older than it.
 	Quarantine Quarantine `json:"quarantine,omitzero"`
+
+	// later are the fields that a later release of Quoin wrote, as a JSON object; empty when there are none.
+	later string
 }
 
 // Quarantine says why nobody may use a host, and since when.
@@ -59,6 +67,34 @@ type Quarantine struct {
 
 // Released says that the host serves nobody, and only remembers how far the generations came.
 func (r Record) Released() bool { return r.UID == "" }
+
+// MarshalJSON implements json.Marshaler.
+func (r Record) MarshalJSON() ([]byte, error) {
+	type known Record
+	data, err := json.Marshal(known(r))
+	if err != nil || r.later == "" {
+		return data, err
+	}
+	return append(append(data[:len(data)-1], ','), r.later[1:]...), nil
+}
+
+// Format of the records that are written and understood. It is written down only from 2 on.
+const Format = 1
+
+// UnreadableError says that it is not known whom the host serves, so nothing is done to it.
+type UnreadableError struct {
+	// Format of the record when a later release of Quoin wrote it; 0 when it is damaged.
+	Format int
+}
+
+func (e *UnreadableError) Error() string {
+	const record = "the owner record on the host (owner.json in " + run.DefaultRoot + ")"
+	if e.Format > Format {
+		return fmt.Sprintf("%s has format %d, which a later release of Quoin wrote, and this one reads format %d, so it "+
+			"changes nothing there: install that release again", record, e.Format, Format)
+	}
+	return record + " cannot be read; find out whose host it is, then correct or remove that file"
+}
 
 // HeldError says that somebody else owns the host.
 type HeldError struct{ Holder Record }
@@ -187,7 +223,7 @@ func (s Store) Acquire(ctx context.Context, host ssh.Host, record Record) error 
 	return s.change(ctx, host, record, func(holder *Record) Record {
 		next := record
 		if holder != nil {
-			next.Quarantine = holder.Quarantine
+			next.Quarantine, next.later = holder.Quarantine, holder.later
 		}
 		return next
 	})
@@ -199,6 +235,9 @@ func (s Store) Isolate(ctx context.Context, host ssh.Host, record Record, why Qu
 		next := record
 		if holder == nil || holder.Released() {
 			next.Machine, next.UID = "", ""
+		}
+		if holder != nil {
+			next.later = holder.later
 		}
 		next.Quarantine = plain(why)
 		return next
@@ -293,12 +332,28 @@ func (s Store) Read(ctx context.Context, host ssh.Host) (*Record, error) {
 	return Parse(raw)
 }
 
-// Parse reads a record as it lies on the host.
+// Parse reads a record as it lies on the host; the error is an *UnreadableError.
 func Parse(raw string) (*Record, error) {
+	var version struct{ Format int }
 	var record Record
-	if err := json.Unmarshal([]byte(raw), &record); err != nil || record.UID == "" && record.Generation < 1 {
-		return nil, errors.New("the owner record on the host (owner.json in /var/lib/quoin) cannot be read; find out whose " +
-			"host it is, then correct or remove that file")
+	if json.Unmarshal([]byte(raw), &version) == nil && version.Format > Format {
+		return nil, &UnreadableError{Format: version.Format} // whatever else is in it
+	}
+	var fields map[string]json.RawMessage
+	if json.Unmarshal([]byte(raw), &record) != nil || record.UID == "" && record.Generation < 1 ||
+		json.Unmarshal([]byte(raw), &fields) != nil {
+		return nil, &UnreadableError{}
+	}
+	for field := range reflect.TypeFor[Record]().Fields() {
+		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+		delete(fields, name)
+	}
+	if len(fields) > 0 {
+		later, err := json.Marshal(fields)
+		if err != nil {
+			return nil, &UnreadableError{}
+		}
+		record.later = string(later)
 	}
 	return &record, nil
 }

@@ -206,3 +206,68 @@ is left`, Since: "2026-01-01T00:00:00Z"}
 	g.Expect(claimed.Release(ctx, host, record("a", 4))).To(Succeed())
 	g.Expect(read(claimed).Quarantine).To(Equal(owner.Quarantine{}), "a verified reset ends it")
 }
+
+// write puts a record onto the host as another release of Quoin would.
+func write(t *testing.T, store owner.Store, raw string) string {
+	t.Helper()
+	file := filepath.Join(store.Root, "owner.json")
+	NewWithT(t).Expect(os.WriteFile(file, []byte(raw+"\n"), 0o600)).To(Succeed())
+	return file
+}
+
+// A later release of Quoin that was at work before finds again what it wrote beside what this one knows.
+func TestFieldsOfALaterReleaseStayUntilTheHostIsReleased(t *testing.T) {
+	g := NewWithT(t)
+	host, store := &sshtest.Local{}, owner.Store{Root: t.TempDir()}
+	file := write(t, store, `{"epoch":{"of":"b","n":[1,2]},"namespace":"metal","host":"host-1","machine":"m-a","uid":"a",`+
+		`"generation":3,"seal":"x<y"}`)
+	expect := func(matches ...string) {
+		t.Helper()
+		raw, err := os.ReadFile(file)
+		g.Expect(err).NotTo(HaveOccurred())
+		for _, match := range matches {
+			g.Expect(string(raw)).To(ContainSubstring(match))
+		}
+		got, err := store.Read(ctx, host)
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect(got.UID).To(Equal("a"))
+	}
+	g.Expect(store.Acquire(ctx, host, record("a", 4))).To(Succeed())
+	expect(`"generation":4`, `"epoch":{"of":"b","n":[1,2]}`, `"seal":"x`)
+	g.Expect(store.Acquire(ctx, host, record("a", 4))).To(Succeed())
+	g.Expect(store.Isolate(ctx, host, record("a", 4), owner.Quarantine{Reason: "NotClean"})).To(Succeed())
+	expect(`"reason":"NotClean"`, `"epoch":{"of":"b","n":[1,2]}`, `"seal":"x`)
+	g.Expect(store.Release(ctx, host, record("a", 4))).To(Succeed())
+	raw, err := os.ReadFile(file)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(string(raw)).To(Equal(`{"namespace":"metal","host":"host-1","machine":"","uid":"","generation":4}` + "\n"))
+}
+
+// Whoever does not know the format does not know whom the host serves, whatever the fields that it knows say.
+func TestARecordOfALaterFormatKeepsItsHostAsItIs(t *testing.T) {
+	for name, raw := range map[string]string{
+		"with the fields of this one": `{"format":2,"namespace":"metal","host":"host-1","machine":"m-a","uid":"a","generation":3}`,
+		"with other fields":           `{"format":3,"claims":["a"],"generation":{"major":1}}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			host, store := &sshtest.Local{}, owner.Store{Root: t.TempDir()}
+			file := write(t, store, raw)
+			_, reading := store.Read(ctx, host)
+			_, guarding := store.Guard(ctx, host, record("a", 9))
+			_, holding := store.Hold(ctx, host, record("a", 9))
+			for verb, err := range map[string]error{"Read": reading, "Guard": guarding, "Hold": holding,
+				"Acquire": store.Acquire(ctx, host, record("a", 9)), "Release": store.Release(ctx, host, record("a", 9)),
+				"Isolate": store.Isolate(ctx, host, record("a", 9), owner.Quarantine{Reason: "NotClean"}),
+			} {
+				var unreadable *owner.UnreadableError
+				g.Expect(errors.As(err, &unreadable)).To(BeTrue(), verb)
+				g.Expect(err).To(MatchError(ContainSubstring("install that release again")), verb)
+				g.Expect(err).NotTo(MatchError(ContainSubstring("remove that file")), verb)
+			}
+			kept, err := os.ReadFile(file)
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(string(kept)).To(Equal(raw + "\n"))
+		})
+	}
+}

@@ -44,7 +44,8 @@ func (r Runner) Await(
 	// Whether the unit runs is asked before the result is read: the other way round a plan that ends in between would
 	// look lost.
 	script := fmt.Sprintf(`set -u
-dir=%[1]s
+%[9]sdir=%[1]s
+known_format "$dir"
 left=%[6]d
 while [ $left -gt 0 ] && [ -f "$dir/complete" ] && ! [ -s "$dir/result" ]; do
 	set -- $(tail -n 1 "$dir/journal" 2>/dev/null)
@@ -68,7 +69,7 @@ if [ -f "$dir/journal" ]; then
 fi
 exit 0
 `, ssh.Quote(r.dir(id)), r.starter().Alive(unit(id)), tailLines, maxList, tailBytes,
-		min(within.Milliseconds(), looks), ssh.Quote(cmp.Or(step, "-")), within.Seconds()/looks)
+		min(within.Milliseconds(), looks), ssh.Quote(cmp.Or(step, "-")), within.Seconds()/looks, knownFormat)
 	result, err := host.Run(ctx, ssh.Command{Script: script, Sudo: true})
 	if err != nil {
 		return Status{}, fmt.Errorf("polling plan %s: %w", id, err)
@@ -105,7 +106,7 @@ func parseStatus(output string, secrets func() *redact.Redactor) Status {
 		case word == "step" && len(fields) >= 3 && len(fields[0]) <= maxName:
 			steps = append(steps, fields[0])
 			secret[fields[0]] = fields[2] == "1"
-		case word == "journal" && len(fields) == 4 && fields[3] == "start" && len(fields[2]) <= maxName:
+		case word == "journal" && len(fields) >= 4 && fields[3] == "start" && len(fields[2]) <= maxName:
 			status.Phase, status.Step, status.Since = Running, fields[2], unixTime(fields[0])
 		case word == "tail":
 			tail = append(tail, rest)

@@ -438,3 +438,57 @@ quoin_put "$QUOIN_RUN_DIR/files/f" %[1]s/a/b/ours 0600
 		"original " + etc + "/theirs", "file " + etc + "/a/b/ours", "dir " + etc + "/a", "dir " + etc + "/a/b",
 	}))
 }
+
+// later makes a plan on the host one of a release of Quoin whose plans have a format that this one does not know.
+func (l *lab) later(id string) {
+	l.t.Helper()
+	l.write(filepath.Join(l.root, "runs", id, "format"), "2\n")
+}
+
+// Nobody misreads a plan that a later release of Quoin began, takes it up or ends it; one that ended says no more than
+// that it did.
+func TestAPlanOfALaterFormatIsLeftAlone(t *testing.T) {
+	g := NewWithT(t)
+	ctx := context.Background()
+	l := newLab(t)
+	plan := run.Plan{ID: "p", Steps: []run.Step{{Name: "kubeadm-init", Once: true, Script: "sleep 600"}}}
+	l.start(plan)
+	t.Cleanup(func() { l.kill("p") })
+	l.wait("p", func(s run.Status) bool { return s.Step == "kubeadm-init" })
+	l.later("p")
+	journal := l.lines("runs/p/journal")
+	_, polling := l.runner.Poll(ctx, l.host, "p")
+	alone := l.runner
+	alone.Alone = true
+	other := run.Plan{ID: "q", Steps: []run.Step{{Name: "a", Script: "true"}}}
+	for verb, err := range map[string]error{"Poll": polling, "Start": l.runner.Start(ctx, l.host, plan),
+		"Resume": l.runner.Resume(ctx, l.host, "p"), "Stop": l.runner.Stop(ctx, l.host, "p"),
+		"StopOthers": l.runner.StopOthers(ctx, l.host, ""), "Start alone": alone.Start(ctx, l.host, other)} {
+		g.Expect(err).To(MatchError(ContainSubstring("plan p on this host has format 2")), verb)
+		g.Expect(err).To(MatchError(ContainSubstring("install that release again")), verb)
+	}
+	g.Expect(l.lines("runs/p/journal")).To(Equal(journal))
+	g.Expect(l.exists("runs", "q", "journal")).To(BeFalse())
+
+	// The release that began it goes on.
+	g.Expect(os.Remove(filepath.Join(l.root, "runs", "p", "format"))).To(Succeed())
+	g.Expect(l.poll("p").Phase).To(Equal(run.Running))
+	g.Expect(l.runner.Stop(ctx, l.host, "p")).To(Succeed())
+	l.later("p")
+	g.Expect(l.runner.StopOthers(ctx, l.host, "")).To(Succeed(), "it has ended")
+}
+
+// A later release of Quoin may add words to the lines of a journal and of a list of steps.
+func TestLinesOfALaterReleaseAreRead(t *testing.T) {
+	g := NewWithT(t)
+	l := newLab(t)
+	l.start(run.Plan{ID: "p", Steps: []run.Step{{Name: "a", Script: "sleep 600"}}})
+	t.Cleanup(func() { l.kill("p") })
+	l.wait("p", func(s run.Status) bool { return s.Step == "a" })
+	l.write(filepath.Join(l.root, "runs", "p", "journal"), "1700000000 boot-1 a start attempt=1\n")
+	l.write(filepath.Join(l.root, "runs", "p", "steps"), "a 0 0 1800 parallel\n")
+	status := l.poll("p")
+	g.Expect(status.Phase).To(Equal(run.Running))
+	g.Expect(status.Step).To(Equal("a"))
+	g.Expect(status.StepIndex).To(Equal(1))
+}

@@ -110,6 +110,7 @@ func (r Runner) Resume(ctx context.Context, host ssh.Host, id string) error {
 %s
 dir=%s
 take_lock
+known_format "$dir"
 [ -f "$dir/complete" ] || { echo "the host does not hold plan %s" >&2; exit 1; }
 `, r.lock(), ssh.Quote(r.dir(id)), id)
 	if _, err := host.Run(ctx, ssh.Command{Script: script + r.startScript(id, clock.bring()), Sudo: true}); err != nil {
@@ -180,6 +181,7 @@ func (r Runner) stopFunction() string {
 		: >"$stopped/complete"
 	fi
 	[ -s "$stopped/result" ] && return 0
+	known_format "$stopped"
 	%s
 	/bin/sh "$stopped/runner.sh" "$root" "$stopped" %s stop
 	[ -s "$stopped/result" ] || { echo "plan $1 would not stop" >&2; return 1; }

@@ -41,6 +41,7 @@ func (r Runner) upload(plan Plan) (script string, content io.Reader) {
 %s
 dir=%s
 take_lock
+known_format "$dir"
 if ! [ -f "$dir/complete" ]; then
 	mkdir -p "$root/runs"
 	chmod 0700 "$root"
@@ -89,8 +90,22 @@ take_lock() {
 	flock -w 120 7 || { echo "another exchange with this host has held $root/runs.lock for 120 s; it is tried again" >&2; exit 1; }
 %s}
 drop_lock() { exec 6>&- 7>&-; }
-`, ssh.Quote(r.root()), r.Guard)
+%s`, ssh.Quote(r.root()), r.Guard, knownFormat)
 }
+
+// knownFormat is sh text that defines known_format, which ends the script where a plan is one that this release of Quoin
+// would misread. A plan brings the runner of its release along, and with it the format of its list of steps, its journal
+// and its result, to whose lines any release may add words. Whatever else changes comes with another number in a file
+// "format", which format 1 lacks. In each of them the files "complete" and "result" say that a plan is there and ended.
+const knownFormat = `known_format() {
+	format=$(cat "$1/format" 2>/dev/null || echo 1)
+	[ "$format" = 1 ] || {
+		echo "plan $(basename "$1") on this host has format $format, which a later release of Quoin wrote, and this one" \
+			"reads format 1, so it leaves the plan alone: install that release again" >&2
+		exit 1
+	}
+}
+`
 
 // stepList is the file the runner walks: name, once, secret, seconds.
 func stepList(steps []Step) []byte {

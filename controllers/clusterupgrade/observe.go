@@ -240,7 +240,8 @@ func (o *observation) lookAtUpgrades(ctx context.Context, reader client.Reader, 
 		o.world.Checks = append(o.world.Checks, upgrade.Check{Name: found.Name, Health: sort == upgrade.Health,
 			Attempt: attempt, Completed: found.Status.CompletionTime.Time, Blocks: found.Status.Verdict == quoinv1.VerdictBlock,
 			Summary: conditions.GetMessage(found, quoinv1.PreflightCheckPassedCondition), Skip: found.Spec.Skip,
-			Via: found.Spec.Via, Workers: found.Spec.Workers})
+			Moved: conditions.GetReason(found, quoinv1.PreflightCheckCompletedCondition) == quoinv1.MovedReason,
+			Via:   found.Spec.Via, Workers: found.Spec.Workers})
 	}
 	slices.SortFunc(o.world.Checks, func(a, b upgrade.Check) int { return a.Attempt - b.Attempt })
 	return nil

@@ -622,6 +622,26 @@ func TestAMoveDropsTheStatus(t *testing.T) {
 	w.expectEnd()
 }
 
+// Of a preflight that was moved only the verdict is left, and an annotation is all that says so.
+func TestAPreflightThatWasMovedIsMadeAgain(t *testing.T) {
+	w := newWorld(t)
+	w.edit(func(u *quoinv1.ClusterUpgrade) { u.Spec.Approve = quoinv1.UpgradeApprovalManual })
+	w.run()
+	checks := &quoinv1.PreflightCheckList{}
+	w.Expect(w.client.List(t.Context(), checks)).To(Succeed())
+	w.Expect(checks.Items).To(HaveLen(1))
+	conditions.Set(&checks.Items[0], metav1.Condition{Type: quoinv1.PreflightCheckCompletedCondition,
+		Status: metav1.ConditionTrue, Reason: quoinv1.MovedReason, Message: "moved"})
+	w.Expect(w.client.Status().Update(t.Context(), &checks.Items[0])).To(Succeed())
+	w.run()
+	w.Expect(w.client.List(t.Context(), checks)).To(Succeed())
+	w.Expect(checks.Items).To(HaveLen(2))
+	w.Expect(w.sets).To(BeEmpty())
+	w.edit(func(u *quoinv1.ClusterUpgrade) { u.Spec.ApprovedPlan = u.Status.Plan.ID })
+	w.run()
+	w.expectEnd()
+}
+
 // After a move the Cluster is paused for a while, and what the move dropped is restored when that ends. Later, news of
 // the Cluster are no matter of an upgrade that is done.
 func TestAMoveEndsWithThePause(t *testing.T) {

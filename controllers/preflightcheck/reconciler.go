@@ -193,10 +193,13 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (result ct
 			result = ctrl.Result{RequeueAfter: cacheLag} // it was read before somebody wrote it, which is nobody's failure
 		case err != nil:
 			failure = errors.Join(failure, err)
-		case !check.Status.CompletionTime.IsZero():
+		case len(check.Status.Checks) > 0:
 			r.record(check) // what could not be written is looked at again, and may be another verdict then
 		}
 	}()
+	if restored(check) {
+		return ctrl.Result{}, nil
+	}
 	if cluster == nil {
 		waits(check, quoinv1.ClusterNotFoundReason, fmt.Sprintf("there is no Cluster %s in namespace %s: make it, or delete "+
 			"this PreflightCheck and make one for a Cluster that there is", check.Spec.ClusterName, check.Namespace))
@@ -342,11 +345,49 @@ func waits(check *quoinv1.PreflightCheck, reason, message string) {
 		Reason: reason, Message: message})
 }
 
+// mark is the value of the annotation that outlives the status. It names the PreflightCheck: annotations go along when a
+// manifest is copied, and nothing was looked at for what it became.
+func mark(check *quoinv1.PreflightCheck, at time.Time, verdict quoinv1.Verdict) string {
+	return strings.Join([]string{at.UTC().Format(time.RFC3339), string(verdict), check.Name, check.Spec.ClusterName,
+		check.Spec.Version}, " ")
+}
+
+// restored reports whether the verdict of a PreflightCheck whose status is lost was reached before, and sets it. One that
+// looks knows more than a verdict that could not be written.
+func restored(check *quoinv1.PreflightCheck) bool {
+	value := check.Annotations[quoinv1.PreflightCheckCompletedAnnotation]
+	stamp, rest, _ := strings.Cut(value, " ")
+	word, _, _ := strings.Cut(rest, " ")
+	verdict := quoinv1.Verdict(word)
+	at, err := time.Parse(time.RFC3339, stamp)
+	if err != nil || value != mark(check, at, verdict) || conditions.Has(check, quoinv1.PreflightCheckCompletedCondition) {
+		return false
+	}
+	passed := metav1.ConditionTrue
+	switch verdict {
+	case quoinv1.VerdictBlock:
+		passed = metav1.ConditionFalse
+	case quoinv1.VerdictPass, quoinv1.VerdictWarn, quoinv1.VerdictSkipped:
+	default:
+		return false
+	}
+	check.Status.Verdict, check.Status.CompletionTime = verdict, metav1.NewTime(at)
+	message := fmt.Sprintf("the verdict was %s at %s, before the PreflightCheck was moved or restored; what was found did "+
+		"not come along, so make another PreflightCheck to know it now", verdict, stamp)
+	conditions.Set(check, metav1.Condition{Type: quoinv1.PreflightCheckPassedCondition, Status: passed,
+		Reason: quoinv1.MovedReason, Message: message})
+	conditions.Set(check, metav1.Condition{Type: quoinv1.PreflightCheckCompletedCondition, Status: metav1.ConditionTrue,
+		Reason: quoinv1.MovedReason, Message: message})
+	return true
+}
+
 // keep writes down what the checks found.
 func (r *Reconciler) keep(check *quoinv1.PreflightCheck, results []quoinv1.CheckResult) {
 	verdict, summary := preflight.Verdict(results), preflight.Summary(results)
 	check.Status.Verdict, check.Status.Checks = verdict, results
 	check.Status.CompletionTime = metav1.NewTime(r.Clock.Now())
+	metav1.SetMetaDataAnnotation(&check.ObjectMeta, quoinv1.PreflightCheckCompletedAnnotation,
+		mark(check, check.Status.CompletionTime.Time, verdict))
 	passed := metav1.Condition{Type: quoinv1.PreflightCheckPassedCondition, Status: metav1.ConditionTrue,
 		Reason: quoinv1.PassedReason, Message: summary}
 	switch verdict {

@@ -232,6 +232,65 @@ func TestAResultOutlivesAStaleCache(t *testing.T) {
 	}
 }
 
+// A move copies neither status nor UID. What was looked at is not looked at again for that, and a copied manifest is
+// another question.
+func TestAVerdictThatWasReachedOutlivesAMove(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*quoinv1.PreflightCheck)
+		stays  bool
+	}{
+		"moved":                           {func(*quoinv1.PreflightCheck) {}, true},
+		"copied under another name":       {func(p *quoinv1.PreflightCheck) { p.Annotations = renamed(p.Annotations) }, false},
+		"copied for another version":      {func(p *quoinv1.PreflightCheck) { p.Spec.Version = "v1.37.0" }, false},
+		"copied for another Cluster":      {func(p *quoinv1.PreflightCheck) { p.Spec.ClusterName = "c2" }, false},
+		"moved from before it was marked": {func(p *quoinv1.PreflightCheck) { p.Annotations = nil }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, interceptor.Funcs{})
+			for range 2 {
+				w.Expect(w.reconcile()).To(Succeed())
+			}
+			w.hold <- struct{}{}
+			w.Expect(w.settle()).To(Succeed())
+			<-w.events.Events
+			before := w.check()
+			w.Expect(w.client.Delete(t.Context(), w.check())).To(Succeed())
+			moved := &quoinv1.PreflightCheck{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name,
+				Annotations: before.Annotations}, Spec: before.Spec}
+			c.change(moved)
+			w.Expect(w.client.Create(t.Context(), moved)).To(Succeed())
+			for range 3 {
+				w.Expect(w.reconcile()).To(Succeed())
+			}
+			found := w.check()
+			w.Expect(w.events.Events).To(BeEmpty())
+			if !c.stays {
+				w.Expect(found.Status.Verdict).To(BeEmpty())
+				w.Expect(w.reason()).NotTo(Equal(quoinv1.MovedReason))
+				return
+			}
+			_, _, running := w.r.calls.Running(key)
+			w.Expect(running).To(BeFalse())
+			w.Expect(found.Status.Verdict).To(Equal(quoinv1.VerdictBlock))
+			w.Expect(found.Status.CompletionTime.Equal(&before.Status.CompletionTime)).To(BeTrue())
+			w.Expect(w.reason()).To(Equal(quoinv1.MovedReason))
+			passed := conditions.Get(found, quoinv1.PreflightCheckPassedCondition)
+			w.Expect(passed.Status).To(Equal(metav1.ConditionFalse))
+			w.Expect(passed.Message).To(ContainSubstring("make another PreflightCheck"))
+			w.Expect(w.looked).To(Equal(1))
+		})
+	}
+}
+
+// renamed are the annotations that the object would have if it had been made under another name.
+func renamed(of map[string]string) map[string]string {
+	made := map[string]string{}
+	for key, value := range of {
+		made[key] = strings.ReplaceAll(value, " to-v1.36 ", " to-v1.35 ")
+	}
+	return made
+}
+
 // What a ClusterUpgrade does itself, its check advises nobody to do.
 func TestTheCheckOfAClusterUpgradeIsKnown(t *testing.T) {
 	for name, c := range map[string]struct {

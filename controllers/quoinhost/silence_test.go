@@ -22,7 +22,7 @@ import (
 )
 
 // A machine that is installed anew is silent meanwhile, and presents another key afterwards.
-// Nor is one of whose silence nobody knows whether it lasts.
+// Nor is one of whose silence nobody knows whether it lasts, nor one that shows whom it serves and is not understood.
 func TestAHostThatAnswersWithAnotherKeyOrRefusesOursIsNotPoweredOff(t *testing.T) {
 	for name, err := range map[string]error{
 		"another key": &ssh.HostKeyChangedError{Endpoint: "192.0.2.11:22", Want: []string{"SHA256:old"},
@@ -30,8 +30,9 @@ func TestAHostThatAnswersWithAnotherKeyOrRefusesOursIsNotPoweredOff(t *testing.T
 		"lost behind its bastion": &ssh.BastionError{Bastion: "192.0.2.1:22", Err: errors.New("no route to host")},
 		"refused by an operator": &ssh.RefusedError{Endpoint: "192.0.2.11:22",
 			Err: &egress.RefusedError{Address: netip.MustParseAddr("192.0.2.11"), Why: "it is in none of them"}},
-		"no entry":        &ssh.AuthError{Endpoint: "192.0.2.11:22", User: "root"},
-		"weak algorithms": &ssh.AlgorithmsError{Endpoint: "192.0.2.11:22", Kind: "key exchange"},
+		"no entry":                             &ssh.AuthError{Endpoint: "192.0.2.11:22", User: "root"},
+		"a record of a later release of Quoin": &owner.UnreadableError{Format: 2},
+		"weak algorithms":                      &ssh.AlgorithmsError{Endpoint: "192.0.2.11:22", Kind: "key exchange"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := silentWorld(t, withBMC)

@@ -70,6 +70,16 @@ func TestClusterctlInstallsAndUpgradesARelease(t *testing.T) {
 	g.Expect(versions(t, plane.Client)).To(And(
 		HaveKeyWithValue("infrastructure-quoin", "v0.1.1"), HaveKeyWithValue("control-plane-quoin", "v0.1.1")))
 	g.Expect(images(t, plane.Client)).To(HaveEach(testImage + ":v0.1.1"))
+
+	// Without versions nothing goes back; with them it does, as docs/install.md says.
+	_, _, err = plane.Clusterctl(ctx, nil, "upgrade", "apply", "--contract=v1beta2")
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(images(t, plane.Client)).To(HaveEach(testImage + ":v0.1.1"))
+	_, _, err = plane.Clusterctl(ctx, nil, "upgrade", "apply", "--control-plane=quoin:v0.1.0", "--infrastructure=quoin:v0.1.0")
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(versions(t, plane.Client)).To(And(
+		HaveKeyWithValue("infrastructure-quoin", "v0.1.0"), HaveKeyWithValue("control-plane-quoin", "v0.1.0")))
+	g.Expect(images(t, plane.Client)).To(HaveEach(testImage + ":v0.1.0"))
 }
 
 // addProviders adds the entries of a release to another clusterctl.yaml, as docs/install.md says.

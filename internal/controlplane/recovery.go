@@ -56,7 +56,7 @@ type RecoveryData struct {
 }
 
 // ReadRecoveryRecord is what text says of the recovery id; the record of another one says nothing. One that cannot be
-// read forbids: it may say that all was done.
+// read forbids, and so does a state that a later release of Quoin wrote: it may say that all was done.
 func ReadRecoveryRecord(text, id string) RecoveryRecord {
 	if text == "" {
 		return RecoveryRecord{ID: id}
@@ -68,7 +68,11 @@ func ReadRecoveryRecord(text, id string) RecoveryRecord {
 	if record.ID != id {
 		return RecoveryRecord{ID: id}
 	}
-	return record
+	switch record.State {
+	case RecoveryAsked, RecoveryFetching, RecoveryBegun, RecoveryComplete, RecoveryVoid:
+		return record
+	}
+	return RecoveryRecord{ID: id, State: RecoveryVoid}
 }
 
 // RecoveryHost is what is known of the host of a Machine.

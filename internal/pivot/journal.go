@@ -6,6 +6,8 @@
 package pivot
 
 import (
+	"bytes"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -66,6 +68,25 @@ type Journal struct {
 	// Holder is the run that works on the pivot, and Renewed when it last said so. Only the target's copy counts.
 	Holder  string    `json:"holder,omitempty"`
 	Renewed time.Time `json:"renewed,omitzero"`
+}
+
+// UnmarshalJSON implements json.Unmarshaler. A journal that is open is written again as a whole, and its phase decides
+// what is deleted where, so one that a later release of the plugin went on with is refused.
+func (j *Journal) UnmarshalJSON(data []byte) error {
+	type known Journal
+	if err := json.Unmarshal(data, (*known)(j)); err != nil || !j.Open() {
+		return err
+	}
+	strict := json.NewDecoder(bytes.NewReader(data))
+	strict.DisallowUnknownFields()
+	err := strict.Decode(new(known))
+	if err == nil && !slices.Contains(ranks, j.Phase) {
+		err = fmt.Errorf("unknown phase %q", j.Phase)
+	}
+	if err != nil {
+		return fmt.Errorf("a later release of clusterctl-quoin is in the middle of this pivot (%w): go on with that one", err)
+	}
+	return nil
 }
 
 // Lease is how long a run that says nothing is taken for alive.

@@ -89,7 +89,7 @@ func (t *deliberation) preflight(step *quoinv1.UpgradeStep) bool {
 	switch {
 	case t.begun():
 		return true
-	case last == nil || !slices.Equal(last.Skip, t.spec.Skip) || !slices.Equal(last.Via, t.spec.Via) ||
+	case last == nil || last.Moved || !slices.Equal(last.Skip, t.spec.Skip) || !slices.Equal(last.Via, t.spec.Via) ||
 		last.Workers != t.spec.Workers:
 		t.makeCheck(step, false, t.spec.Skip)
 	case last.Completed.IsZero():

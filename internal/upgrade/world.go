@@ -145,10 +145,12 @@ type Check struct {
 	// Completed is zero while it looks.
 	Completed time.Time
 	Blocks    bool
-	Summary   string
-	Skip      []quoinv1.SkippedCheck
-	Via       []string
-	Workers   quoinv1.UpgradeWorkers
+	// Moved says that only the verdict is left of it, which another management cluster reached.
+	Moved   bool
+	Summary string
+	Skip    []quoinv1.SkippedCheck
+	Via     []string
+	Workers quoinv1.UpgradeWorkers
 }
 
 // index has pools found by their objects.

@@ -8,6 +8,10 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 )
 
+// PreflightCheckCompletedAnnotation has the time at which the verdict was reached and the verdict, because clusterctl move
+// drops the status, and the name, Cluster and version of the PreflightCheck that this was for.
+const PreflightCheckCompletedAnnotation = "quoin.cluster.x-k8s.io/preflight-completed"
+
 // Condition types and reasons of a PreflightCheck.
 const (
 	// PreflightCheckCompletedCondition is True once every check has its verdict; the verdicts never change after that.
@@ -20,6 +24,8 @@ const (
 
 	// CompletedReason: every check has its verdict.
 	CompletedReason = "Completed"
+	// MovedReason: the checks had their verdict before the PreflightCheck was moved, and only that came along.
+	MovedReason = "Moved"
 	// RunningReason: the checks are looking.
 	RunningReason = "Running"
 	// ClusterNotFoundReason: there is no Cluster of that name.

@@ -69,6 +69,7 @@ func TestInstall(t *testing.T) {
 		"The first cluster":                        site.checkNodes(lab.OldVersion),
 		"An upgrade":                               site.checkNodes(lab.NewVersion),
 		"A newer Quoin":                            site.checkManagers("v0.1.1"),
+		"Back to the earlier Quoin":                site.checkManagers("v0.1.0"),
 		"Going back":                               site.checkHosts,
 	}
 	heading := ""
