@@ -75,7 +75,7 @@ func asks(pod *corev1.Pod) amounts {
 // roomy is a Node of a pool.
 type roomy struct {
 	name string
-	// free is what its pods leave, empty what those leave that a drain does not evict; nothing is free while it takes none.
+	// free is what its pods leave, empty what those leave that stay when it is drained; nothing is free while it takes none.
 	free, empty amounts
 	// moves are the pods that a drain evicts and somebody makes anew, moved what they ask for together.
 	moves  []*corev1.Pod
@@ -100,19 +100,19 @@ func (s Subject) judgeRoom(
 	if err != nil {
 		return nil, err
 	}
-	nodes, evicted := map[string]*corev1.Node{}, map[string][]*corev1.Pod{}
+	nodes, byNode := map[string]*corev1.Node{}, map[string]drained{}
 	for i := range list.Items {
 		nodes[list.Items[i].Name] = &list.Items[i]
 	}
 	for _, drain := range drains {
-		evicted[drain.machine.Status.NodeRef.Name] = drain.evicted
+		byNode[drain.machine.Status.NodeRef.Name] = drain
 	}
 	byPool := map[string][]roomy{}
 	for i := range machines {
 		name, of := machines[i].Status.NodeRef.Name, group(&machines[i])
 		if node := nodes[name]; node != nil && of != nil {
-			away, leaves := evicted[name]
-			one := roomOf(node, pods[name], away)
+			drain, leaves := byNode[name]
+			one := roomOf(node, pods[name], drain)
 			one.leaves = leaves
 			byPool[*of] = append(byPool[*of], one)
 		}
@@ -125,11 +125,13 @@ func (s Subject) judgeRoom(
 	return findings, nil
 }
 
-func roomOf(node *corev1.Node, pods []corev1.Pod, evicted []*corev1.Pod) roomy {
+func roomOf(node *corev1.Node, pods []corev1.Pod, drain drained) roomy {
 	one := roomy{name: node.Name, empty: amountsOf(node.Status.Allocatable)}
 	away := map[client.ObjectKey]bool{}
-	for _, pod := range evicted {
+	for _, pod := range slices.Concat(drain.evicted, drain.awaited) {
 		away[client.ObjectKeyFromObject(pod)] = true
+	}
+	for _, pod := range drain.evicted {
 		if metav1.GetControllerOf(pod) != nil {
 			one.moves, one.moved = append(one.moves, pod), one.moved.plus(asks(pod), 1)
 		}
@@ -185,7 +187,7 @@ func judgePoolRoom(pool string, nodes []roomy, surge, unavailable int) []quoinv1
 	}
 	if len(lacks) > 0 {
 		return []quoinv1.Finding{warns(object, "NoRoom", fmt.Sprintf("%d of its Nodes leave at a time, and their pods ask %s "+
-			"for %s: some wait, unless Nodes of others take them", together, beside, strings.Join(lacks, ", and for ")),
+			"for %s: some wait, unless Nodes of other pools take them", together, beside, strings.Join(lacks, ", and for ")),
 			"add a Machine to the pool, replace fewer at a time (maxUnavailable), or lower what the pods request")}
 	}
 	if came > 0 {
@@ -220,6 +222,6 @@ func judgeLargest(object, beside string, leaving, nodes []roomy) []quoinv1.Findi
 	})
 	ask := asks(most)
 	return []quoinv1.Finding{warns(object, "NoNodeForPod", fmt.Sprintf("of %s none has room for %d pods, such as %s/%s, "+
-		"which asks for %s and %s: they wait, unless Nodes of others take them", beside, len(lone), most.Namespace, most.Name,
+		"which asks for %s and %s: they wait, unless Nodes of other pools take them", beside, len(lone), most.Namespace, most.Name,
 		ask.say(0), ask.say(1)), "add a Machine with more room to the pool, set maxSurge, or lower what the pods request")}
 }
