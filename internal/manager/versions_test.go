@@ -128,12 +128,12 @@ func judgesVersions(t *testing.T, config *rest.Config) {
 		g.Eventually(func() error { return f.edit(t, pool, "v1.37.0", client.DryRunAll) }, patience).Should(MatchError(And(
 			ContainSubstring("MachineDeployment blue is newer than API server v1.35.4 by 2 minors"), ContainSubstring("R2"),
 			ContainSubstring("bring the API servers to v1.37 first"))))
-		g.Expect(f.edit(t, pool, "v1.31.0")).To(MatchError(ContainSubstring("bring it to v1.32 or later")))
+		tooOld := MatchError(And(ContainSubstring("bring it to v1.32 or later"), ContainSubstring("(R2)")))
+		g.Expect(f.edit(t, pool, "v1.31.0")).To(tooOld)
 		g.Expect(f.edit(t, pool, "v1.35.5")).To(Succeed())
 		g.Expect(f.edit(t, pool, "v1.34.1")).To(Succeed(), "new Machines, of which none goes back")
 		g.Expect(f.told.warnings).To(BeEmpty())
-		g.Expect(f.c.Create(t.Context(), f.pool("old", "v1.31.0"))).
-			To(MatchError(ContainSubstring("bring it to v1.32 or later")))
+		g.Expect(f.c.Create(t.Context(), f.pool("old", "v1.31.0"))).To(tooOld)
 		early := f.pool("early", "v1.36.3")
 		g.Expect(f.c.Create(t.Context(), early)).To(Succeed())
 		g.Expect(f.told.warnings).To(HaveLen(1))
@@ -305,7 +305,9 @@ func judgesVersions(t *testing.T, config *rest.Config) {
 		}
 		g.Expect(topology("v1.36.3")).To(Succeed())
 		g.Eventually(func() error { return topology("v1.37.0") }, patience).Should(MatchError(And(
-			ContainSubstring("spec.topology.version"), ContainSubstring("kubelet v1.33.2 of Machine w1"))))
+			ContainSubstring("spec.topology.version"), ContainSubstring("kubelet v1.33.2 of Machine w1"),
+			ContainSubstring("(R9)"))))
+		g.Expect(topology("v1.35.4")).To(MatchError(ContainSubstring("(R21)")))
 	})
 	t.Run("of a topology that Cluster API brings there by itself", func(t *testing.T) {
 		g := NewWithT(t)

@@ -23,7 +23,7 @@ import (
 )
 
 // lookAtDisruption looks for what the drains of the Nodes that leave would wait for without end, or longer than they
-// may.
+// may, and whether there is room for the pods that they evict.
 func lookAtDisruption(ctx context.Context, s Subject) (string, []quoinv1.Finding, error) {
 	drains, err := s.rehearse(ctx)
 	if err != nil {
@@ -42,8 +42,11 @@ func lookAtDisruption(ctx context.Context, s Subject) (string, []quoinv1.Finding
 		surge, unavailable := bounds(&pools[i])
 		together[pools[i].Name] = surge + unavailable
 	}
+	findings, err := s.judgeRoom(ctx, drains, pools)
+	if err != nil {
+		return "", nil, err
+	}
 	guards, evicted := guardsOf(budgets.Items), 0
-	var findings []quoinv1.Finding
 	for _, drain := range drains {
 		evicted += len(drain.evicted)
 		for _, pod := range drain.evicted {
