@@ -233,6 +233,8 @@ func (n *node) is(what string) bool {
 		n.cordoned = true
 	case "exclude":
 		n.excluded = true
+	case "refuse", "permit":
+		n.undeletable = what == "refuse"
 	case "unhook":
 		n.preDrain, n.preTerminate = false, false
 	default:
