@@ -236,8 +236,8 @@ func TestADrainThatFailsIsNamedAndKeepsItsHost(t *testing.T) {
 	w.reconcile()
 	stalled := func() *metav1.Condition { return conditions.Get(w.policy(), quoinv1.RolloutPolicyStalledCondition) }
 	w.Expect(stalled().Reason).To(Equal(quoinv1.DrainFailedReason))
-	w.Expect(stalled().Message).To(And(ContainSubstring("old-0"), ContainSubstring("default/on-old-0"),
-		ContainSubstring("budget db")))
+	w.Expect(stalled().Message).To(And(ContainSubstring("default/on-old-0"), ContainSubstring("budget db"),
+		HavePrefix("Machine old-0 of MachineDeployment blue: its Node old-0 has been draining since ")))
 
 	// The template's nodeDrainTimeoutSeconds is over, and Quoin evicts.
 	w.refuses = "the disruption budget web needs 3 healthy pods"

@@ -103,7 +103,8 @@ func (n *node) departing() string {
 
 // leave is what is known of it.
 func (n *node) leave(f *fleet) Leave {
-	l := Leave{PreDrain: n.preDrain, PreTerminate: n.preTerminate, Excluded: n.excluded, Began: n.began, Passed: n.passed}
+	l := Leave{PreDrain: n.preDrain, PreTerminate: n.preTerminate, Excluded: n.excluded, Began: n.began, Passed: n.passed,
+		NodeName: n.name}
 	l.Node = Node{Known: n.joined, Unreachable: n.unreachable, Unschedulable: n.cordoned, Marked: n.tainted,
 		Listed: n.joined && !n.deleted.IsZero(), Volumes: slices.Repeat([]string{"prod/data"}, n.volumes)}
 	if n.deleted.IsZero() {
@@ -232,6 +233,8 @@ func (n *node) is(what string) bool {
 		n.cordoned = true
 	case "exclude":
 		n.excluded = true
+	case "refuse", "permit":
+		n.undeletable = what == "refuse"
 	case "unhook":
 		n.preDrain, n.preTerminate = false, false
 	default:

@@ -39,10 +39,10 @@ func (r *rules) drainFailure(now time.Time) string {
 			!l.Passed.IsZero() && l.Node.Listed && len(l.Node.Pods) == 0 {
 			continue
 		}
-		return fmt.Sprintf("Machine %s: its Node was not drained within %s and stays cordoned; other "+
-			"MachineDeployments go on. End the pods, loosen what protects them, set drain.onTimeout to Proceed or Force, "+
-			"or take the annotation %s off the Machine to lose them. %s", m.Name, r.drain.timeout,
-			quoinv1.RolloutPreTerminateHookAnnotation, l.keeps())
+		return fmt.Sprintf("Machine %s of MachineDeployment %s: its Node %s has been draining since %s, longer than %s, and "+
+			"stays cordoned; other MachineDeployments go on. End the pods, loosen what protects them, set drain.onTimeout "+
+			"to Proceed or Force, or take the annotation %s off the Machine to lose them. %s", m.Name, r.Name, l.NodeName,
+			utc(l.began()), r.drain.timeout, quoinv1.RolloutPreTerminateHookAnnotation, l.keeps())
 	}
 	return ""
 }

@@ -65,8 +65,9 @@ func TestHowAMachineIsDrained(t *testing.T) {
 			}
 		}
 	}
-	const failed = "Machine a: its Node was not drained within 15m0s and stays cordoned; other MachineDeployments go on. " +
-		"End the pods, loosen what protects them, set drain.onTimeout to Proceed or Force, or take the annotation " +
+	const failed = "Machine a of MachineDeployment blue: its Node n has been draining since 2026-11-23T08:00:00Z, " +
+		"longer than 15m0s, and stays cordoned; other MachineDeployments go on. End the pods, loosen what protects them, " +
+		"set drain.onTimeout to Proceed or Force, or take the annotation " +
 		quoinv1.RolloutPreTerminateHookAnnotation + " off the Machine to lose them. "
 	for name, c := range map[string]struct {
 		after  time.Duration
@@ -159,7 +160,7 @@ func TestHowAMachineIsDrained(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := serving("a")
-			m.Deleting, m.Leave.PreDrain, m.Leave.Began = true, false, eight
+			m.Deleting, m.Leave.PreDrain, m.Leave.Began, m.Leave.NodeName = true, false, eight, "n"
 			drain := &quoinv1.RolloutDrain{}
 			c.change(&m, drain)
 			s := State{Pools: []Pool{{Name: "blue", Replicas: 1, Revision: "2", Machines: []Machine{m}}}}

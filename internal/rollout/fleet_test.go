@@ -91,8 +91,12 @@ func (f *fleet) decide() []Decision {
 	f.result = Plan(f.state(), &f.policy, f.now)
 	f.look()
 	var done []Decision
+	refused := false
 	for _, d := range f.result.Decisions {
 		n := f.pool(d.Pool).node(d.Machine)
+		if refused {
+			break // a reconciliation ends with its first error
+		}
 		switch d.Action {
 		case Admit:
 			n.admitted, n.gated = f.now, d.Gate
@@ -108,6 +112,9 @@ func (f *fleet) decide() []Decision {
 			done = append(done, d)
 		case Delete, Mark, Unmark:
 			n.leaves(d, f.now)
+			if refused = d.Action == Delete && n.undeletable; refused {
+				d.Message = "the API server refuses it"
+			}
 			done = append(done, d)
 		}
 	}

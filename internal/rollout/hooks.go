@@ -58,6 +58,7 @@ func LeaveOf(machine *clusterv1.Machine) Leave {
 	leave := Leave{PreDrain: has(machine, quoinv1.RolloutPreDrainHookAnnotation),
 		PreTerminate: has(machine, quoinv1.RolloutPreTerminateHookAnnotation),
 		Excluded:     has(machine, clusterv1.ExcludeNodeDrainingAnnotation),
+		NodeName:     machine.Status.NodeRef.Name,
 
 		VolumesExcluded: has(machine, clusterv1.ExcludeWaitForNodeVolumeDetachAnnotation)}
 	for _, condition := range machine.Status.Conditions {

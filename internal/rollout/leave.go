@@ -29,7 +29,9 @@ type Leave struct {
 	Held time.Time
 	// Says is what keeps the drain up, in the words of who drains.
 	Says string
-	Node Node
+	// NodeName is empty while the Machine has no Node.
+	NodeName string
+	Node     Node
 }
 
 // Node of a Machine, as far as it was read.

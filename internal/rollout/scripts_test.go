@@ -31,6 +31,7 @@ import (
 //	run [for=1h]     until nothing moves, or the time is over
 //	break <pool>, mend <pool>      Nodes of the present template are not healthy
 //	ill <machine> <why>, well <machine>, delete <machine>, select <machine> <why>
+//	refuse <machine>, permit <machine>      whether the API server lets it be deleted
 //	controlplane unhealthy|outdated <why>, controlplane
 //	at <time>        it is so late; took <pool> <duration>..
 //	forget           the status is lost

@@ -86,6 +86,8 @@ type node struct {
 	last bool
 	// condemned Machines were deleted by the rollout.
 	condemned bool
+	// undeletable Machines are those whose deletion the API server refuses.
+	undeletable bool
 	// holdsOn to its host: nobody else could have it.
 	holdsOn bool
 	// needsUpdate says why a person wants it replaced.

@@ -61,7 +61,10 @@ func (d *deployment) departure(n *node) Departure {
 func (n *node) leaves(d Decision, now time.Time) {
 	switch d.Action {
 	case Delete:
-		n.deleted, n.condemned = now, true
+		n.condemned = true
+		if !n.undeletable {
+			n.deleted = now
+		}
 	case Mark:
 		n.mark = byUs
 	case Unmark:

@@ -21,22 +21,22 @@ import (
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
 )
 
-// runGuarded runs a pod on the Node that a disruption budget never lets go of.
-func (c *court) runGuarded(node string) {
+// runGuarded runs a pod of an app on the Node, <app>-0, that a disruption budget <app>-never does not let go of.
+func (c *court) runGuarded(name, node string) {
 	c.t.Helper()
 	workload, err := c.workload(whole)
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	app := map[string]string{"app": "db"}
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "db-0", Labels: app},
-		Spec: corev1.PodSpec{NodeName: node, Containers: []corev1.Container{{Name: "db", Image: "db"}}}}
+	app := map[string]string{"app": name}
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name + "-0", Labels: app},
+		Spec: corev1.PodSpec{NodeName: node, Containers: []corev1.Container{{Name: name, Image: name}}}}
 	if _, err := workload.CoreV1().Pods("default").Create(c.t.Context(), pod, metav1.CreateOptions{}); err != nil {
 		c.t.Fatal(err)
 	}
 	budgets := workload.PolicyV1().PodDisruptionBudgets("default")
 	budget, err := budgets.Create(c.t.Context(), &policyv1.PodDisruptionBudget{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "never"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name + "-never"},
 		Spec: policyv1.PodDisruptionBudgetSpec{MinAvailable: ptr.To(intstr.FromInt32(1)),
 			Selector: &metav1.LabelSelector{MatchLabels: app}}}, metav1.CreateOptions{})
 	if err != nil {
@@ -58,56 +58,79 @@ func (c *court) guardedMachine(name string) *clusterv1.Machine {
 	return machine
 }
 
-// A disruption budget that never lets go, with Cluster API's own controllers: they give the drain up after a second, as
-// the template says, and the host is kept all the same. The policy names Machine, budget and pod. When the budget goes
-// the rollout ends by itself, and no hook stays.
+// Two pools are edited at once, each with a pod that a disruption budget never lets go of, with Cluster API's own
+// controllers. A MachineDrainRule leaves the pod of the second pool where it is, and no rule that of the first. Cluster
+// API gives the first drain up after a second, as the template says, and the host is kept all the same: the policy
+// names pool, Machine, Node, budget and pod, since when, and what to do, and the second pool is rolled out meanwhile.
+// When the budget goes the first ends by itself as well, and nothing of ours stays.
 //
-// Proves: S0-72, S3-11, S3-14, S3-15, S3-16, C7
+// Proves: S0-72, S3-11, S3-14, S3-15, S3-16, C7, K-6
 func TestADrainThatABudgetForbidsIsStalledAndGoesOnWithoutIt(t *testing.T) {
 	t.Parallel()
-	court := newCourt(t, courtOptions{name: "draining", replicas: 1, hosts: 3, strategy: surge, admission: true, workers: true})
-	court.untilWhole("coming up")
-	policy := &quoinv1.RolloutPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "draining", Name: "workers"}}
-	policy.Spec.ClusterName = court.key.Name
-	policy.Spec.Drain = &quoinv1.RolloutDrain{TimeoutSeconds: ptr.To[int32](2), PostDrainDelaySeconds: ptr.To[int32](1),
-		IntervalSeconds: ptr.To[int32](1)}
-	court.create(policy)
-	court.addPool("amber", 1)
-	court.until("amber", func() string { return court.lacksPool("amber", time.Time{}, 1) })
-	old, _ := court.workers("amber", time.Now().Add(time.Hour))
-	name, node := old[0].Name, old[0].Status.NodeRef.Name
-	court.until("its hooks", func() string {
-		if _, is := court.guardedMachine(name).Annotations[quoinv1.RolloutPreDrainHookAnnotation]; !is {
-			return "there are none"
-		}
-		return ""
+	court := newPool(t, "draining", 1, 3, func(spec *quoinv1.RolloutPolicySpec) {
+		spec.Drain.TimeoutSeconds = ptr.To[int32](2)
 	})
-	court.runGuarded(node)
+	court.addPool("blue", 1)
+	court.until("blue", func() string { return court.lacksPool("blue", time.Time{}, 1) })
+	court.create(&clusterv1.MachineDrainRule{ObjectMeta: metav1.ObjectMeta{Namespace: "draining", Name: "agents"},
+		Spec: clusterv1.MachineDrainRuleSpec{
+			Drain: clusterv1.MachineDrainRuleDrainConfig{Behavior: clusterv1.MachineDrainRuleDrainBehaviorSkip},
+			Pods: []clusterv1.MachineDrainRulePodSelector{{
+				Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "agent"}}}}}})
+	var name, node string
+	for pool, app := range map[string]string{"amber": "db", "blue": "agent"} {
+		old, _ := court.workers(pool, time.Now().Add(time.Hour))
+		court.until("hooks of "+pool, func() string {
+			if _, is := court.guardedMachine(old[0].Name).Annotations[quoinv1.RolloutPreDrainHookAnnotation]; !is {
+				return "there are none"
+			}
+			return ""
+		})
+		court.runGuarded(app, old[0].Status.NodeRef.Name)
+		if pool == "amber" {
+			name, node = old[0].Name, old[0].Status.NodeRef.Name
+		}
+	}
+	judges := []*poolJudge{court.judgePool("amber", 1, 2), court.judgePool("blue", 1, 2)}
 
 	// The API server counts seconds.
 	time.Sleep(1100 * time.Millisecond)
 	edit := metav1.NewTime(time.Now().Truncate(time.Second))
-	pool := &clusterv1.MachineDeployment{ObjectMeta: metav1.ObjectMeta{Namespace: "draining", Name: "amber"}}
-	if err := court.plane.Client.Patch(t.Context(), pool, client.RawPatch("application/merge-patch+json", fmt.Appendf(nil,
-		`{"spec":{"rollout":{"after":%q},"template":{"spec":{"deletion":{"nodeDrainTimeoutSeconds":1}}}}}`,
-		edit.UTC().Format(time.RFC3339)))); err != nil {
-		t.Fatal(err)
-	}
-	court.until("saying what does not let go", func() string {
+	after := edit.UTC().Format(time.RFC3339)
+	court.patchPool("amber", fmt.Sprintf(
+		`{"spec":{"rollout":{"after":%q},"template":{"spec":{"deletion":{"nodeDrainTimeoutSeconds":1}}}}}`, after))
+	court.patchPool("blue", fmt.Sprintf(`{"spec":{"rollout":{"after":%q}}}`, after))
+	lacksName := func() string {
 		stalled := conditions.Get(court.policy(), quoinv1.RolloutPolicyStalledCondition)
 		if stalled == nil || stalled.Reason != quoinv1.DrainFailedReason {
 			return "it is not stalled" + court.describeWorkers()
 		}
-		for _, part := range []string{name, "default/db-0", "never"} {
+		deletion := court.guardedMachine(name).Status.Deletion
+		for _, part := range []string{"MachineDeployment amber", name, node, "default/db-0",
+			deletion.NodeDrainStartTime.UTC().Format(time.RFC3339), "loosen what protects them"} {
 			if !strings.Contains(stalled.Message, part) {
 				return "it does not name " + part + ": " + stalled.Message
 			}
+		}
+		return ""
+	}
+	court.until("saying what does not let go", func() string {
+		if lack := lacksName(); lack != "" {
+			return lack
+		}
+		message := conditions.GetMessage(court.policy(), quoinv1.RolloutPolicyStalledCondition)
+		if !strings.Contains(message, "db-never") {
+			return "it does not name the budget: " + message
 		}
 		if court.guardedMachine(name).Status.Deletion.WaitForPreTerminateHookStartTime.IsZero() {
 			return "Cluster API drains still"
 		}
 		return ""
 	})
+	court.until("blue beside it", func() string { return court.lacksPool("blue", edit.Time, 1) })
+	if lack := lacksName(); lack != "" {
+		t.Errorf("blue is rolled out, and of amber %s", lack)
+	}
 	workload, err := court.workload(whole)
 	if err != nil {
 		t.Fatal(err)
@@ -121,11 +144,15 @@ func TestADrainThatABudgetForbidsIsStalledAndGoesOnWithoutIt(t *testing.T) {
 		t.Errorf("Node %s is not cordoned, out of load balancers and tainted: %v %v", node, held.Labels, held.Spec)
 	}
 
-	if err := workload.PolicyV1().PodDisruptionBudgets("default").Delete(t.Context(), "never", metav1.DeleteOptions{}); err != nil {
+	budgets := workload.PolicyV1().PodDisruptionBudgets("default")
+	if err := budgets.Delete(t.Context(), "db-never", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	court.until("amber", func() string { return court.lacksPool("amber", edit.Time, 1) })
+	court.untilOver("amber", edit.Time, 1, true)
 	court.until("not being stalled", func() string {
 		return conditions.GetMessage(court.policy(), quoinv1.RolloutPolicyStalledCondition)
 	})
+	for _, judge := range judges {
+		judge.end()
+	}
 }

@@ -203,6 +203,9 @@ func runWorkers(ctx context.Context, mgr ctrl.Manager, clusterCache clustercache
 	if err := (&coreadmission.MachineSet{}).SetupWebhookWithManager(mgr); err != nil {
 		return err
 	}
+	if err := (&coreadmission.MachineDrainRule{}).SetupWebhookWithManager(mgr); err != nil {
+		return err
+	}
 	return (&coreadmission.MachineDeployment{}).SetupWebhookWithManager(mgr)
 }
 
