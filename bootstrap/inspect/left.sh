@@ -54,8 +54,20 @@ quoin_left_rules() {
 	fi
 }
 
+# quoin_shims: the process ids of what holds containers of Kubernetes for containerd. One that containerd lost sight of
+# outlives its container, and containerd names it no more.
+quoin_shims() {
+	for comm in /proc/[0-9]*/comm; do
+		read -r name 2>/dev/null <"$comm" || continue
+		case $name in containerd-shim*) ;; *) continue ;; esac
+		pid=${comm%/comm}
+		case "$(tr '\000' ' ' 2>/dev/null <"$pid/cmdline") " in *" -namespace k8s.io "*) echo "${pid#/proc/}" ;; esac
+	done
+}
+
 quoin_left() {
 	quoin_left_rules
+	for pid in $(quoin_shims); do found "process $pid holds a container of Kubernetes that is gone" "end it: kill -s KILL $pid"; done
 	for dir in /var/log/pods /var/log/containers; do
 		# Not files alone: the second has links only.
 		file=$(find "$dir/" -mindepth 1 2>/dev/null | head -n 1)

@@ -121,6 +121,9 @@ ipvsadm -A -t 10.96.0.1:443 -s rr 2>/dev/null || exit 77`, "virtual server of ip
 	{"image under the name of another", `sed -i 's/sha256:bb/sha256:cc/' $D/images`,
 		"image quoin.test/other:1 with sha256:cc", false},
 	{"containers", `echo c1 >$D/containers`, "containers of Kubernetes remain", false},
+	{"process that held a container which containerd forgot", `cp "$(readlink -f "$(command -v sh)")" $D/containerd-shim-runc-v2
+$D/containerd-shim-runc-v2 -c 'sleep 600; :' -namespace k8s.io >/dev/null 2>&1 &
+until grep -q containerd-shim /proc/$!/comm; do sleep 0.1; done`, "holds a container of Kubernetes that is gone", false},
 	{"directory of the kubelet", `mkdir -p /var/lib/kubelet/pods/a; echo x >/var/lib/kubelet/pods/a/x`,
 		"/var/lib/kubelet is not empty", false},
 	{"remains of a CSI driver", `mkdir -p /var/lib/kubelet/plugins/x; echo x >/var/lib/kubelet/plugins/x/state`,

@@ -264,6 +264,28 @@ kill $!
 	g.Expect(out).NotTo(ContainSubstring("process etcd"))
 }
 
+// containerd forgets a shim whose start or end it did not see through, and lists no container for it.
+func TestAShimThatOutlivesItsContainerIsFoundAndEnded(t *testing.T) {
+	g := NewWithT(t)
+	out := sandbox(t, verifyFunction()+`
+cp "$(readlink -f "$(command -v sh)")" $D/containerd-shim-runc-v2
+$D/containerd-shim-runc-v2 -c 'sleep 600; :' -namespace k8s.io -id a &
+ours=$!
+$D/containerd-shim-runc-v2 -c 'sleep 600; :' -namespace moby -id b &
+theirs=$!
+sleep 0.2
+verify >$D/before
+grep "process $ours holds a container of Kubernetes that is gone" $D/before && ! grep "process $theirs" $D/before && echo found
+`+run.Prelude+stepFunctions+`
+reset_pods
+kill -0 $theirs && echo left
+verify >$D/after
+grep -c "holds a container" $D/after || echo ended
+kill -s KILL $theirs
+`)
+	g.Expect(out).To(And(ContainSubstring("found\n"), ContainSubstring("left\n"), ContainSubstring("ended\n")), out)
+}
+
 func TestASlowContainerdIsNoFinding(t *testing.T) {
 	g := NewWithT(t)
 	out := sandbox(t, verifyFunction()+`

@@ -76,6 +76,10 @@ reset_pods() {
 	if ctr sandboxes --help >/dev/null 2>&1; then
 		ctrk sandboxes ls 2>/dev/null | awk 'NR > 1 { print $1 }' | while read -r id; do ctrk sandboxes rm --force "$id" >/dev/null 2>&1 || :; done
 	fi
+	# Those of containers that have just gone end by themselves.
+	no_shims() { [ -z "$(quoin_shims)" ]; }
+	quoin_settle 3 no_shims || for pid in $(quoin_shims); do kill -s KILL "$pid" 2>/dev/null || :; done
+	quoin_settle 10 no_shims || quoin_fail "processes that hold containers of Kubernetes remain: $(quoin_shims | tr '\n' ' '); reboot the host"
 	return 0
 }
 

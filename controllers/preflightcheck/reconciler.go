@@ -345,15 +345,15 @@ func waits(check *quoinv1.PreflightCheck, reason, message string) {
 		Reason: reason, Message: message})
 }
 
-// mark is the value of the annotation that outlives the status. It names the PreflightCheck: annotations go along when a
-// manifest is copied, and nothing was looked at for what it became.
+// mark is the value of the annotation that outlives the status. It names the PreflightCheck: annotations go along when
+// a manifest is copied, and nothing was looked at for what it became.
 func mark(check *quoinv1.PreflightCheck, at time.Time, verdict quoinv1.Verdict) string {
 	return strings.Join([]string{at.UTC().Format(time.RFC3339), string(verdict), check.Name, check.Spec.ClusterName,
 		check.Spec.Version}, " ")
 }
 
-// restored reports whether the verdict of a PreflightCheck whose status is lost was reached before, and sets it. One that
-// looks knows more than a verdict that could not be written.
+// restored reports whether the verdict of a PreflightCheck whose status is lost was reached before, and sets it. One
+// that looks knows more than a verdict that could not be written.
 func restored(check *quoinv1.PreflightCheck) bool {
 	value := check.Annotations[quoinv1.PreflightCheckCompletedAnnotation]
 	stamp, rest, _ := strings.Cut(value, " ")
@@ -372,8 +372,8 @@ func restored(check *quoinv1.PreflightCheck) bool {
 		return false
 	}
 	check.Status.Verdict, check.Status.CompletionTime = verdict, metav1.NewTime(at)
-	message := fmt.Sprintf("the verdict was %s at %s, before the PreflightCheck was moved or restored; what was found did "+
-		"not come along, so make another PreflightCheck to know it now", verdict, stamp)
+	message := fmt.Sprintf("the verdict was %s at %s, before the PreflightCheck was moved or restored; what was found "+
+		"did not come along, so make another PreflightCheck to know it now", verdict, stamp)
 	conditions.Set(check, metav1.Condition{Type: quoinv1.PreflightCheckPassedCondition, Status: passed,
 		Reason: quoinv1.MovedReason, Message: message})
 	conditions.Set(check, metav1.Condition{Type: quoinv1.PreflightCheckCompletedCondition, Status: metav1.ConditionTrue,

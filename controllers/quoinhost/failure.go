@@ -87,8 +87,8 @@ func subject(state infrav1.HostState) (condition, reason string) {
 // else, such as a Secret that the API server did not hand out, tells nothing about the host.
 func answered(err error) bool {
 	return is[*run.ClockError](err) || is[*cloudinit.DiskError](err) || is[*ssh.ExitError](err) ||
-		is[*owner.HeldError](err) || is[*owner.StaleError](err) || is[*owner.UnreadableError](err) || is[*EndpointInUseError](err) ||
-		is[*ArtifactsError](err) || is[*LacksError](err)
+		is[*owner.HeldError](err) || is[*owner.StaleError](err) || is[*owner.UnreadableError](err) ||
+		is[*EndpointInUseError](err) || is[*ArtifactsError](err) || is[*LacksError](err)
 }
 
 func is[E error](err error) bool {

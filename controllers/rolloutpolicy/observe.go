@@ -103,8 +103,9 @@ func (r *Reconciler) observe(
 	return seen, r.succession(ctx, machines, seen, spares, all.Items)
 }
 
-// judgeStarts returns what says why no Machine of a pool would start, by the API servers and the kube-proxy that run, as
-// its QuoinMachine would: what is deleted for it would be missed until then. What a distribution asks of pools their Machines alone ask.
+// judgeStarts returns what says why no Machine of a pool would start, by the API servers and the kube-proxy that run,
+// as its QuoinMachine would: what is deleted for it would be missed until then. What a distribution asks of pools their
+// Machines alone ask.
 func (r *Reconciler) judgeStarts(
 	ctx context.Context, cluster *clusterv1.Cluster, machines []clusterv1.Machine,
 ) (func(*clusterv1.MachineDeployment) string, error) {

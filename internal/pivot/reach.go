@@ -72,7 +72,7 @@ func (r Reach) check(name string, from, to int) Check {
 		return c
 	}
 	const shown = 5
-	lines := append(fatal, other...)
+	lines := slices.Concat(fatal, other)
 	lines = lines[:min(shown, len(lines))]
 	if more := failed - len(lines); more > 0 {
 		lines = append(lines, fmt.Sprintf("and %d more", more))

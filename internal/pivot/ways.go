@@ -6,7 +6,6 @@ package pivot
 import (
 	"encoding/json"
 	"fmt"
-	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -120,15 +119,20 @@ func (w *ways) add(one Way) {
 func (w *ways) addURL(to, location string, service bool) {
 	scheme, rest, _ := strings.Cut(location, "://")
 	authority, _, _ := strings.Cut(rest, "/")
-	parsed, err := url.Parse(scheme + "://" + authority)
-	if err != nil || parsed.Hostname() == "" {
+	host := authority[strings.LastIndex(authority, "@")+1:]
+	address, digits, _ := strings.Cut(host, ":")
+	if within, bracketed := strings.CutPrefix(host, "["); bracketed {
+		address, digits, _ = strings.Cut(within, "]")
+		digits = strings.TrimPrefix(digits, ":")
+	}
+	if address == "" || strings.Contains(address, "{{") { // what the version is part of is not known
 		return
 	}
-	port, err := strconv.Atoi(parsed.Port())
+	port, err := strconv.Atoi(digits)
 	if err != nil {
-		port = map[string]int{"http": 80, "https": 443}[parsed.Scheme]
+		port = map[string]int{"http": 80, "https": 443}[strings.ToLower(scheme)]
 	}
-	w.add(Way{To: []string{to}, Look: Look{Address: parsed.Hostname(), Port: port, Service: service}})
+	w.add(Way{To: []string{to}, Look: Look{Address: address, Port: port, Service: service}})
 }
 
 func (l Look) key() string {

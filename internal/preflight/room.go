@@ -75,7 +75,8 @@ func asks(pod *corev1.Pod) amounts {
 // roomy is a Node of a pool.
 type roomy struct {
 	name string
-	// free is what its pods leave, empty what those leave that stay when it is drained; nothing is free while it takes none.
+	// free is what its pods leave, empty what those leave that stay when it is drained; nothing is free while it takes
+	// none.
 	free, empty amounts
 	// moves are the pods that a drain evicts and somebody makes anew, moved what they ask for together.
 	moves  []*corev1.Pod
@@ -186,8 +187,8 @@ func judgePoolRoom(pool string, nodes []roomy, surge, unavailable int) []quoinv1
 		}
 	}
 	if len(lacks) > 0 {
-		return []quoinv1.Finding{warns(object, "NoRoom", fmt.Sprintf("%d of its Nodes leave at a time, and their pods ask %s "+
-			"for %s: some wait, unless Nodes of other pools take them", together, beside, strings.Join(lacks, ", and for ")),
+		return []quoinv1.Finding{warns(object, "NoRoom", fmt.Sprintf("%d of its Nodes leave at a time, and their pods ask "+
+			"%s for %s: some wait, unless Nodes of other pools take them", together, beside, strings.Join(lacks, ", and for ")),
 			"add a Machine to the pool, replace fewer at a time (maxUnavailable), or lower what the pods request")}
 	}
 	if came > 0 {
@@ -222,6 +223,6 @@ func judgeLargest(object, beside string, leaving, nodes []roomy) []quoinv1.Findi
 	})
 	ask := asks(most)
 	return []quoinv1.Finding{warns(object, "NoNodeForPod", fmt.Sprintf("of %s none has room for %d pods, such as %s/%s, "+
-		"which asks for %s and %s: they wait, unless Nodes of other pools take them", beside, len(lone), most.Namespace, most.Name,
-		ask.say(0), ask.say(1)), "add a Machine with more room to the pool, set maxSurge, or lower what the pods request")}
+		"which asks for %s and %s: they wait, unless Nodes of other pools take them", beside, len(lone), most.Namespace,
+		most.Name, ask.say(0), ask.say(1)), "add a Machine with more room to the pool, set maxSurge, or lower what the pods request")}
 }

@@ -8,8 +8,8 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 )
 
-// PreflightCheckCompletedAnnotation has the time at which the verdict was reached and the verdict, because clusterctl move
-// drops the status, and the name, Cluster and version of the PreflightCheck that this was for.
+// PreflightCheckCompletedAnnotation has the time at which the verdict was reached and the verdict, because clusterctl
+// move drops the status, and the name, Cluster and version of the PreflightCheck that this was for.
 const PreflightCheckCompletedAnnotation = "quoin.cluster.x-k8s.io/preflight-completed"
 
 // Condition types and reasons of a PreflightCheck.

@@ -80,7 +80,7 @@ func (p *Pivot) await(ctx context.Context, pod *corev1.Pod) (message string, err
 		case apierrors.IsNotFound(err) || err == nil && found.UID != pod.UID:
 			return false, errors.New("somebody has deleted it, or another run of the command has made its own")
 		case err != nil:
-			return false, nil // It is asked again for as long as there is time.
+			return false, nil //nolint:nilerr // it is asked again for as long as there is time
 		}
 		awaits = pivot.Awaits(found)
 		message, ended = pivot.Left(found)
@@ -90,7 +90,7 @@ func (p *Pivot) await(ctx context.Context, pod *corev1.Pod) (message string, err
 		err = fmt.Errorf("no answer within %s: %s", within, awaits)
 	}
 	if err != nil {
-		return "", fmt.Errorf("Pod %s/%s: %w", pod.Namespace, pod.Name, err)
+		return "", fmt.Errorf("asking by Pod %s/%s: %w", pod.Namespace, pod.Name, err)
 	}
 	return message, nil
 }

@@ -127,7 +127,7 @@ func because(err error, each time.Duration) string {
 	var number syscall.Errno
 	var network net.Error
 	var unreachable *ssh.UnreachableError
-	said := ""
+	var said string
 	switch {
 	case err == nil:
 		return ""

@@ -71,7 +71,7 @@ var passing = []struct {
 	{regexp.MustCompile(`\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\dZ?`), "TIME"},
 	{regexp.MustCompile(`\b\d\d:\d\d:\d\d\b`), "TIME"},
 	{regexp.MustCompile(`\b(\d+[hms])+\b`), "AGE"},
-	{regexp.MustCompile(`\bplan [0-9a-f]{8}\b`), "plan ID"},
+	{regexp.MustCompile(`\b[0-9a-f]{10}\b`), "ID"},
 	{regexp.MustCompile(`-[a-z0-9]{5}(-[a-z0-9]{5})?\b`), "-NAME"},
 	{regexp.MustCompile(`\b\d+ objects\b`), "N objects"},
 	{regexp.MustCompile(`\b(rack|host)-\d+\b`), "HOST"},
