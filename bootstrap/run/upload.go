@@ -96,7 +96,8 @@ drop_lock() { exec 6>&- 7>&-; }
 // knownFormat is sh text that defines known_format, which ends the script where a plan is one that this release of
 // Quoin would misread. A plan brings the runner of its release along, and with it the format of its list of steps, its
 // journal and its result, to whose lines any release may add words. Whatever else changes comes with another number in
-// a file "format", which format 1 lacks. In each of them the files "complete" and "result" say that a plan is there and ended.
+// a file "format", which format 1 lacks. In each of them the files "complete" and "result" say that a plan is there and
+// ended.
 const knownFormat = `known_format() {
 	format=$(cat "$1/format" 2>/dev/null || echo 1)
 	[ "$format" = 1 ] || {

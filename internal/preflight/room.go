@@ -224,5 +224,6 @@ func judgeLargest(object, beside string, leaving, nodes []roomy) []quoinv1.Findi
 	ask := asks(most)
 	return []quoinv1.Finding{warns(object, "NoNodeForPod", fmt.Sprintf("of %s none has room for %d pods, such as %s/%s, "+
 		"which asks for %s and %s: they wait, unless Nodes of other pools take them", beside, len(lone), most.Namespace,
-		most.Name, ask.say(0), ask.say(1)), "add a Machine with more room to the pool, set maxSurge, or lower what the pods request")}
+		most.Name, ask.say(0), ask.say(1)),
+		"add a Machine with more room to the pool, set maxSurge, or lower what the pods request")}
 }

@@ -19,6 +19,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/utils/ptr"
 	bootstrapv1 "sigs.k8s.io/cluster-api/api/bootstrap/kubeadm/v1beta2"
@@ -35,6 +36,7 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/test/integration/rig"
 	"github.com/quoin-dev/cluster-api-provider-quoin/test/sim"
 	"github.com/quoin-dev/cluster-api-provider-quoin/test/sim/kube"
+	"github.com/quoin-dev/cluster-api-provider-quoin/test/sim/machine"
 	"github.com/quoin-dev/cluster-api-provider-quoin/test/sim/plane"
 )
 
@@ -72,6 +74,88 @@ func TestAClusterMovesAndGoesOn(t *testing.T) {
 	court.change(func(spec *controlplanev1.QuoinControlPlaneSpec) { spec.Replicas = ptr.To[int32](3) })
 	court.untilWhole("three replicas where it came from")
 	writer.end()
+}
+
+// Proves: S0-65, S0-68
+//
+// A namespace of any size is pivoted there and back, with a worker whose deletion a hook holds and hosts that nobody has: free,
+// in maintenance, in quarantine. Owners are those of before, and no host is changed.
+func TestAPivotOfAnySize(t *testing.T) {
+	for _, replicas := range []int32{1, 3, 5} {
+		t.Run(fmt.Sprint(replicas), func(t *testing.T) {
+			if replicas != 3 {
+				needsTime(t)
+			}
+			t.Parallel()
+			g := NewWithT(t)
+			court := newCourt(t, courtOptions{name: fmt.Sprintf("sized-%d", replicas), replicas: replicas, hosts: int(replicas) + 3,
+				strategy: surge, admission: true, workers: true})
+			court.untilWhole("coming up")
+			court.addWorker()
+			court.holdWorker(g)
+			court.spareHosts(g)
+
+			first, firstSite := court.plane, court.site
+			second := secondPlane(t)
+			secondSite, owners := court.newSite(second), court.owners(g)
+			court.moveTo(g, second, secondSite, court.pivotBy)
+			g.Expect(court.owners(g)).To(Equal(owners))
+			court.moveTo(g, first, firstSite, court.pivotBy)
+			g.Expect(court.owners(g)).To(Equal(owners))
+		})
+	}
+}
+
+// holdWorker deletes the worker, and has a person's hook hold that.
+func (c *court) holdWorker(g *WithT) {
+	c.t.Helper()
+	worker := &clusterv1.Machine{}
+	g.Expect(c.plane.Client.Get(c.t.Context(), client.ObjectKey{Namespace: c.options.name, Name: "worker"}, worker)).To(Succeed())
+	before := client.MergeFrom(worker.DeepCopy())
+	worker.Annotations = map[string]string{clusterv1.PreDrainDeleteHookAnnotationPrefix + "/person": ""}
+	g.Expect(c.plane.Client.Patch(c.t.Context(), worker, before)).To(Succeed())
+	g.Expect(c.plane.Client.Delete(c.t.Context(), worker)).To(Succeed())
+}
+
+// spareHosts has one of the free hosts in maintenance, and one more in quarantine.
+func (c *court) spareHosts(g *WithT) {
+	c.t.Helper()
+	hosts := c.quoinHosts(c.plane)
+	at := slices.IndexFunc(hosts, func(host infrav1.QuoinHost) bool { return host.Spec.ConsumerRef == nil })
+	resting := hosts[at].DeepCopy()
+	resting.Spec.Maintenance = &infrav1.Maintenance{Reason: "new fans"}
+	g.Expect(c.plane.Client.Patch(c.t.Context(), resting, client.MergeFrom(&hosts[at]))).To(Succeed())
+	dirty, err := c.fleet.Add(c.options.name + "-dirty")
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(dirty.Machine.FS().WriteFile("/etc/kubernetes/admin.conf",
+		machine.File{Mode: 0o600, Content: []byte("of another cluster")})).To(Succeed())
+	c.create(quoinHost(dirty, c.options.name))
+	c.hosts = append(c.hosts, dirty)
+	c.until("a host in quarantine", func() string {
+		for _, host := range c.quoinHosts(c.plane) {
+			if host.Status.State == infrav1.HostStateQuarantined {
+				return ""
+			}
+		}
+		return "none is"
+	})
+}
+
+// owners is clusterctl's graph of owners, without what a move makes anew.
+func (c *court) owners(g *WithT) map[string][]metav1.OwnerReference {
+	c.t.Helper()
+	graph, err := cluster.GetOwnerGraph(c.t.Context(), c.options.name, c.plane.Kubeconfig(),
+		func(o unstructured.Unstructured) bool { return o.GetName() != execute.JournalName })
+	g.Expect(err).NotTo(HaveOccurred())
+	owners := map[string][]metav1.OwnerReference{}
+	for _, node := range graph {
+		for i := range node.Owners {
+			node.Owners[i].UID = ""
+		}
+		owners[node.Object.Kind+" "+node.Object.Name] = node.Owners
+	}
+	g.Expect(len(owners)).To(BeNumerically(">", 10))
+	return owners
 }
 
 // firstDeletion kills the mover before it deletes its first object.
@@ -200,6 +284,9 @@ func (c *court) moveBy(ctx context.Context, from, to *plane.Plane) error {
 func (c *court) pivotBy(ctx context.Context, from, to *plane.Plane) error {
 	sides := map[string]*execute.Side{}
 	for name, p := range map[string]*plane.Plane{"source": from, "target": to} {
+		if err := p.Inventory(ctx); err != nil {
+			return err
+		}
 		side, err := execute.Connect(ctx, name, cluster.Kubeconfig{Path: p.Kubeconfig()}, nil)
 		if err != nil {
 			return err
@@ -221,9 +308,9 @@ func (c *court) moveTo(g *WithT, to *plane.Plane, site *plane.Site, move func(ct
 	c.t.Helper()
 	ctx := c.t.Context()
 	from := c.plane
-	generations := map[string]int64{}
+	was := map[string]infrav1.QuoinHost{}
 	for _, host := range c.quoinHosts(from) {
-		generations[host.Name] = host.Spec.ClaimGeneration
+		was[host.Name] = host
 	}
 	machines, members := c.identities()
 	trees := c.trees()
@@ -243,24 +330,24 @@ func (c *court) moveTo(g *WithT, to *plane.Plane, site *plane.Site, move func(ct
 	g.Expect(apierrors.IsNotFound(from.Client.Get(ctx, client.ObjectKey{Namespace: c.options.name, Name: "ssh"}, &corev1.Secret{}))).To(BeTrue())
 	c.until("taking over", func() string {
 		for _, host := range c.quoinHosts(to) {
-			wanted := infrav1.HostStateAvailable
+			before := was[host.Name]
 			if host.Spec.ConsumerRef != nil {
-				wanted = infrav1.HostStateProvisioned
-				if host.Spec.ClaimGeneration != generations[host.Name]+1 {
+				if host.Spec.ClaimGeneration != before.Spec.ClaimGeneration+1 {
 					return fmt.Sprintf("%s has generation %d", host.Name, host.Spec.ClaimGeneration)
 				}
 				if record := c.record(host.Name); record.Generation != host.Spec.ClaimGeneration {
 					return fmt.Sprintf("%s heard of generation %d", host.Name, record.Generation)
 				}
 			}
-			if host.Status.State != wanted || !conditions.IsTrue(&host, infrav1.HostReadyCondition) {
+			if host.Status.State != before.Status.State ||
+				conditions.IsTrue(&host, infrav1.HostReadyCondition) != conditions.IsTrue(&before, infrav1.HostReadyCondition) {
 				return fmt.Sprintf("%s is %s: %s", host.Name, host.Status.State, conditions.GetMessage(&host, infrav1.HostReadyCondition))
 			}
 		}
 		return c.lacksWorkers()
 	})
 	c.untilWhole("being whole after the move")
-	g.Expect(c.quoinHosts(to)).To(HaveLen(len(generations)))
+	g.Expect(c.quoinHosts(to)).To(HaveLen(len(was)))
 
 	// Looked at for a while, and left as it is.
 	time.Sleep(5 * time.Second)

@@ -175,7 +175,7 @@ func TestAPodThatNeverStartsIsAWarning(t *testing.T) {
 	_, err := s.run(s.source, s.target, pivot.Wish{}, nil)
 	s.g.Expect(err).NotTo(HaveOccurred(), s.says())
 	s.g.Expect(s.says()).To(ContainSubstring("warning: Hosts are reached from the target: not asked: " +
-		"Pod quoin-managers/quoin-reach-never-starts: no answer within 1s: nobody has started it"))
+		"asking by Pod quoin-managers/quoin-reach-never-starts: no answer within 1s: nobody has started it"))
 	s.g.Expect(s.pods()).To(BeEmpty())
 	s.g.Expect(s.acts(s.target)).To(BeTrue())
 }

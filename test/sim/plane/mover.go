@@ -115,7 +115,7 @@ func (m *Move) FromDirectory(ctx context.Context, directory string) error {
 
 // reach one side as clusterctl.
 func (m *Move) reach(ctx context.Context, side string, p *Plane) (cluster.Client, error) {
-	if err := p.inventory(ctx); err != nil {
+	if err := p.Inventory(ctx); err != nil {
 		return nil, err
 	}
 	through, err := m.through(side, p)
@@ -268,8 +268,8 @@ func clusterctl(p cluster.Proxy) cluster.Client {
 	return cluster.New(cluster.Kubeconfig{}, nil, cluster.InjectProxy(p))
 }
 
-// inventory writes down what is installed, as `clusterctl init` does: which providers in which version.
-func (p *Plane) inventory(ctx context.Context) error {
+// Inventory writes down what is installed, as `clusterctl init` does: which providers in which version.
+func (p *Plane) Inventory(ctx context.Context) error {
 	direct, err := p.clusterctlClient()
 	if err != nil {
 		return err
