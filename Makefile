@@ -15,11 +15,11 @@ export QUOIN_CACHE
 ARTIFACTS := _artifacts
 # Versions that bundles are made of unless one is named. Only `make e2e-upgrade` makes that of v1.34.4.
 KUBERNETES_VERSIONS ?= v1.35.4 v1.36.3
-# The version of `make bundle` and of `make release`; of the latter the image, whether it is pushed (yes), and where
-# clusterctl finds the release when that is not dist/.
+# The version of `make bundle` and of `make release`; archives of images that a bundle has, too; of a release the image,
+# whether it is pushed (yes), and where clusterctl finds the release when that is not dist/.
 VERSION ?=
-IMAGE ?=
 IMAGES ?=
+IMAGE ?=
 PUSH ?= no
 URL ?=
 # The folder of the database of `make vulnerabilities`.
