@@ -41,7 +41,7 @@ func Differences(original, arrived *unstructured.Unstructured, uids map[Object]t
 			add(fmt.Sprintf("metadata.finalizers[%s]", finalizer))
 		}
 	}
-	if !original.GetDeletionTimestamp().IsZero() && arrived.GetDeletionTimestamp().IsZero() {
+	if !original.GetDeletionTimestamp().IsZero() {
 		add("metadata.deletionTimestamp")
 	}
 	for _, owner := range original.GetOwnerReferences() {

@@ -280,10 +280,11 @@ func TestAPreflight(t *testing.T) {
 	}
 	for want, changes := range map[string][]func(*Facts){
 		"Passed Passed Passed Passed Passed Passed Passed": {func(*Facts) {}, func(f *Facts) { f.Tried = false }},
-		"Warning Passed Passed Passed Passed Passed Passed": {says("DeletionInFlight", metav1.ConditionFalse),
+		"Warning Passed Passed Passed Passed Passed Passed": {
 			says("HooksInFlight", metav1.ConditionFalse),
 			says("SharedClusterClass", metav1.ConditionFalse)},
 		"Failed Passed Passed Passed Passed Passed Passed": {says("MachinesWithoutNode", metav1.ConditionFalse),
+			says("DeletionInFlight", metav1.ConditionFalse),
 			says("Movable", metav1.ConditionUnknown),
 			func(f *Facts) { f.Movable["c"] = nil }},
 		"Passed Failed Passed Passed Passed Passed Passed": {

@@ -78,8 +78,8 @@ func TestAClusterMovesAndGoesOn(t *testing.T) {
 
 // Proves: S0-65, S0-68
 //
-// A namespace of any size is pivoted there and back, with a worker whose deletion a hook holds and hosts that nobody has: free,
-// in maintenance, in quarantine. Owners are those of before, and no host is changed.
+// A namespace of any size is pivoted there and back, with a worker and hosts that nobody has: free, in maintenance, in
+// quarantine. Owners are those of before, and no host is changed.
 func TestAPivotOfAnySize(t *testing.T) {
 	for _, replicas := range []int32{1, 3, 5} {
 		t.Run(fmt.Sprint(replicas), func(t *testing.T) {
@@ -92,7 +92,6 @@ func TestAPivotOfAnySize(t *testing.T) {
 				strategy: surge, admission: true, workers: true})
 			court.untilWhole("coming up")
 			court.addWorker()
-			court.holdWorker(g)
 			court.spareHosts(g)
 
 			first, firstSite := court.plane, court.site
@@ -104,17 +103,6 @@ func TestAPivotOfAnySize(t *testing.T) {
 			g.Expect(court.owners(g)).To(Equal(owners))
 		})
 	}
-}
-
-// holdWorker deletes the worker, and has a person's hook hold that.
-func (c *court) holdWorker(g *WithT) {
-	c.t.Helper()
-	worker := &clusterv1.Machine{}
-	g.Expect(c.plane.Client.Get(c.t.Context(), client.ObjectKey{Namespace: c.options.name, Name: "worker"}, worker)).To(Succeed())
-	before := client.MergeFrom(worker.DeepCopy())
-	worker.Annotations = map[string]string{clusterv1.PreDrainDeleteHookAnnotationPrefix + "/person": ""}
-	g.Expect(c.plane.Client.Patch(c.t.Context(), worker, before)).To(Succeed())
-	g.Expect(c.plane.Client.Delete(c.t.Context(), worker)).To(Succeed())
 }
 
 // spareHosts has one of the free hosts in maintenance, and one more in quarantine.

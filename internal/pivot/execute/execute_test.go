@@ -214,21 +214,10 @@ func newSite(t *testing.T, namespace string) *site {
 	return s
 }
 
-// leaves has something of the Cluster be deleted, and somebody hold that.
-func (s *site) leaves() {
-	s.t.Helper()
-	ctx, held := s.t.Context(), &infrav1.QuoinMachine{}
-	s.g.Expect(s.source.Client.Get(ctx, client.ObjectKey{Namespace: s.namespace, Name: "m"}, held)).To(Succeed())
-	held.Finalizers = []string{"example.com/held"}
-	s.g.Expect(s.source.Client.Update(ctx, held)).To(Succeed())
-	s.g.Expect(s.source.Client.Delete(ctx, held)).To(Succeed())
-	s.graph = s.ownersIn(s.source)
-}
-
 // ownersIn is the graph of owners by names.
 func (s *site) ownersIn(r *rig.Rig) []string {
 	s.t.Helper()
-	names, owners, deleting := map[types.UID]string{}, map[types.UID][]metav1.OwnerReference{}, map[types.UID]bool{}
+	names, owners := map[types.UID]string{}, map[types.UID][]metav1.OwnerReference{}
 	for _, list := range []client.ObjectList{&clusterv1.ClusterList{}, &clusterv1.MachineList{},
 		&bootstrapv1.KubeadmConfigList{},
 		&infrav1.QuoinClusterList{}, &infrav1.QuoinMachineList{}, &infrav1.QuoinHostList{}, &corev1.SecretList{}} {
@@ -237,7 +226,6 @@ func (s *site) ownersIn(r *rig.Rig) []string {
 			o := item.(client.Object)
 			if o.GetName() != "stays" {
 				names[o.GetUID()] = fmt.Sprintf("%T %s %v", o, o.GetName(), o.GetFinalizers())
-				deleting[o.GetUID()] = !o.GetDeletionTimestamp().IsZero()
 				owners[o.GetUID()] = o.GetOwnerReferences()
 			}
 			return nil
@@ -247,9 +235,6 @@ func (s *site) ownersIn(r *rig.Rig) []string {
 	for uid, line := range names {
 		for _, owner := range owners[uid] {
 			line += " <- " + names[owner.UID]
-		}
-		if deleting[uid] {
-			line += ", and is being deleted"
 		}
 		lines = append(lines, line)
 	}
@@ -340,7 +325,6 @@ func (s *site) rests(on, off *rig.Rig) {
 // A namespace goes there and back, each by one command, with what belongs to it as it was.
 func TestAPivotThereAndBack(t *testing.T) {
 	s := newSite(t, "back")
-	s.leaves()
 	writes, err := s.run(s.source, s.target, pivot.Wish{}, func(n int, _ Write) error {
 		if n%4 == 0 {
 			s.sound()
@@ -394,7 +378,6 @@ func sparse(i int, w Write) bool {
 // as the point of no return is not behind.
 func TestAPivotThatIsKilledAnywhere(t *testing.T) {
 	s := newSite(t, "kill-none")
-	s.leaves()
 	all, err := s.run(s.source, s.target, pivot.Wish{}, nil)
 	s.g.Expect(err).NotTo(HaveOccurred())
 	outcomes := map[string]bool{}
@@ -420,7 +403,6 @@ const afterwards = "not aborted, then finished"
 func killed(t *testing.T, namespace string, number int, abort bool) string {
 	t.Helper()
 	s := newSite(t, namespace)
-	s.leaves()
 	_, err := s.run(s.source, s.target, pivot.Wish{}, before(number))
 	s.g.Expect(err).To(HaveOccurred())
 	s.sound()

@@ -14,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/pivot"
@@ -94,22 +93,6 @@ func (p *Pivot) edited(ctx context.Context, versions map[pivot.Object]string) ([
 	return edited, nil
 }
 
-// carryDeletion deletes on the target what is being deleted on the source and waits for its finalizers, or it would
-// come back. Its Cluster is paused there, and what holds the deletion has come along.
-func (p *Pivot) carryDeletion(ctx context.Context, original, arrived *unstructured.Unstructured) error {
-	if original.GetDeletionTimestamp().IsZero() || !arrived.GetDeletionTimestamp().IsZero() ||
-		len(arrived.GetFinalizers()) == 0 {
-		return nil
-	}
-	err := p.Target.Client.Delete(ctx, arrived, client.Preconditions{UID: ptr.To(arrived.GetUID())})
-	if err != nil {
-		return fmt.Errorf("deleting %s %s on the target, as it is on the source: %w", arrived.GetKind(),
-			arrived.GetName(), err)
-	}
-	arrived.SetDeletionTimestamp(original.GetDeletionTimestamp())
-	return nil
-}
-
 // verify compares every object on both sides before the first one is deleted. It ends with the versions of the
 // originals.
 func (p *Pivot) verify(ctx context.Context, j *pivot.Journal, moving []pivot.Object) (map[pivot.Object]string, error) {
@@ -134,11 +117,6 @@ func (p *Pivot) verify(ctx context.Context, j *pivot.Journal, moving []pivot.Obj
 		case original == nil:
 			found = append(found, object.String()+" is gone from the source, and its copy is on the target")
 		default:
-			if !slices.Contains(j.Existing, object) {
-				if err := p.carryDeletion(ctx, original, arrived); err != nil {
-					return nil, err
-				}
-			}
 			originals[object], copies[object], uids[object] = original, arrived, arrived.GetUID()
 		}
 	}
