@@ -4,10 +4,13 @@
 package quoinmachine
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -75,6 +78,12 @@ func (r *Reconciler) redoDeletion(
 		return 0, nil
 	}
 	machine := v.machine
+	if r.nodeUnseen(ctx, quoinMachine, v) {
+		r.event(quoinMachine, machine, "Normal", "DeletionWaits", "Machine %s was being deleted before it was moved, and is "+
+			"again when Cluster API has found its Node: until then it would go without its hooks and without a drain",
+			machine.Name)
+		return redoEvery, nil
+	}
 	err := r.Client.Delete(ctx, machine.DeepCopy(), client.Preconditions{UID: &machine.UID})
 	switch {
 	case apierrors.IsForbidden(err):
@@ -90,6 +99,28 @@ func (r *Reconciler) redoDeletion(
 	}
 	// The Machine's event brings us back.
 	return redoEvery, nil
+}
+
+// nodeUnseen reports whether the Machine may have a Node that Cluster API does not know of yet, because a move drops
+// status.nodeRef: it takes a Machine that is deleted until then for one that never had a Node. A Node that is gone was
+// drained, or cannot be.
+func (r *Reconciler) nodeUnseen(ctx context.Context, quoinMachine *infrav1.QuoinMachine, v *observation) bool {
+	id := cmp.Or(v.machine.Spec.ProviderID, quoinMachine.Spec.ProviderID)
+	if v.machine.Status.NodeRef.IsDefined() || id == "" {
+		return false
+	}
+	if r.ClusterCache == nil || v.cluster == nil {
+		return true
+	}
+	workload, err := r.ClusterCache.GetUncachedClient(ctx, client.ObjectKeyFromObject(v.cluster))
+	if err != nil {
+		return true
+	}
+	ctx, cancel := context.WithTimeout(ctx, workloadTimeout)
+	defer cancel()
+	nodes := &corev1.NodeList{}
+	return workload.List(ctx, nodes) != nil ||
+		slices.ContainsFunc(nodes.Items, func(node corev1.Node) bool { return node.Spec.ProviderID == id })
 }
 
 func (r *Reconciler) event(
