@@ -13,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	clusterctlv1 "sigs.k8s.io/cluster-api/cmd/clusterctl/api/v1alpha3"
+
+	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 )
 
 // Of an object.
@@ -41,7 +43,9 @@ func Differences(original, arrived *unstructured.Unstructured, uids map[Object]t
 			add(fmt.Sprintf("metadata.finalizers[%s]", finalizer))
 		}
 	}
-	if !original.GetDeletionTimestamp().IsZero() {
+	// A deletion that is written down is done again on the target.
+	if !original.GetDeletionTimestamp().IsZero() &&
+		original.GetAnnotations()[infrav1.DeletionAnnotation] != string(original.GetUID()) {
 		add("metadata.deletionTimestamp")
 	}
 	for _, owner := range original.GetOwnerReferences() {

@@ -242,8 +242,15 @@ func TestASecretsValueIsNotPrinted(t *testing.T) {
 	deleted := secret("one")
 	now := metav1.Now()
 	deleted.SetDeletionTimestamp(&now)
+	deleted.SetUID("u")
 	g.Expect(Differences(deleted, secret("one"), nil)).
 		To(Equal([]string{"metadata.deletionTimestamp"}), "it would come back")
+	deleted.SetAnnotations(map[string]string{infrav1.DeletionAnnotation: "u"})
+	arrived := secret("one")
+	arrived.SetAnnotations(deleted.GetAnnotations())
+	g.Expect(Differences(deleted, arrived, nil)).To(BeEmpty(), "it is written down, and done again")
+	deleted.SetUID("v")
+	g.Expect(Differences(deleted, arrived, nil)).To(Equal([]string{"metadata.deletionTimestamp"}), "of an earlier life")
 }
 
 func TestAPreflight(t *testing.T) {
@@ -280,11 +287,10 @@ func TestAPreflight(t *testing.T) {
 	}
 	for want, changes := range map[string][]func(*Facts){
 		"Passed Passed Passed Passed Passed Passed Passed": {func(*Facts) {}, func(f *Facts) { f.Tried = false }},
-		"Warning Passed Passed Passed Passed Passed Passed": {
+		"Warning Passed Passed Passed Passed Passed Passed": {says("DeletionInFlight", metav1.ConditionFalse),
 			says("HooksInFlight", metav1.ConditionFalse),
 			says("SharedClusterClass", metav1.ConditionFalse)},
 		"Failed Passed Passed Passed Passed Passed Passed": {says("MachinesWithoutNode", metav1.ConditionFalse),
-			says("DeletionInFlight", metav1.ConditionFalse),
 			says("Movable", metav1.ConditionUnknown),
 			func(f *Facts) { f.Movable["c"] = nil }},
 		"Passed Failed Passed Passed Passed Passed Passed": {

@@ -51,9 +51,8 @@ type Facts struct {
 	Reach Reach
 }
 
-// noObstacle are reasons of the condition Movable that hold no pivot up. A deletion that is under way does: the copy
-// would not be deleted, and what has not arrived as it was is undone.
-var noObstacle = []string{moving.HooksInFlight, moving.SharedClusterClass}
+// noObstacle are reasons of the condition Movable that hold no move up (docs/move.md).
+var noObstacle = []string{moving.DeletionInFlight, moving.HooksInFlight, moving.SharedClusterClass}
 
 // Preflight judges whether a pivot may begin.
 func Preflight(f Facts) []Check {

@@ -78,8 +78,8 @@ func TestAClusterMovesAndGoesOn(t *testing.T) {
 
 // Proves: S0-65, S0-68
 //
-// A namespace of any size is pivoted there and back, with a worker and hosts that nobody has: free, in maintenance, in
-// quarantine. Owners are those of before, and no host is changed.
+// A namespace of any size is pivoted there and back, with a worker whose deletion a hook holds and hosts that nobody has: free,
+// in maintenance, in quarantine. Owners are those of before, and no host is changed: the worker is deleted again, and held.
 func TestAPivotOfAnySize(t *testing.T) {
 	for _, replicas := range []int32{1, 3, 5} {
 		t.Run(fmt.Sprint(replicas), func(t *testing.T) {
@@ -92,17 +92,47 @@ func TestAPivotOfAnySize(t *testing.T) {
 				strategy: surge, admission: true, workers: true})
 			court.untilWhole("coming up")
 			court.addWorker()
+			court.holdWorker(g)
 			court.spareHosts(g)
 
 			first, firstSite := court.plane, court.site
 			second := secondPlane(t)
 			secondSite, owners := court.newSite(second), court.owners(g)
 			court.moveTo(g, second, secondSite, court.pivotBy)
+			court.untilHeld()
 			g.Expect(court.owners(g)).To(Equal(owners))
 			court.moveTo(g, first, firstSite, court.pivotBy)
+			court.untilHeld()
 			g.Expect(court.owners(g)).To(Equal(owners))
 		})
 	}
+}
+
+// holdWorker deletes the worker, and has a person's hook hold that.
+func (c *court) holdWorker(g *WithT) {
+	c.t.Helper()
+	worker := &clusterv1.Machine{}
+	g.Expect(c.plane.Client.Get(c.t.Context(), client.ObjectKey{Namespace: c.options.name, Name: "worker"}, worker)).To(Succeed())
+	before := client.MergeFrom(worker.DeepCopy())
+	worker.Annotations = map[string]string{clusterv1.PreDrainDeleteHookAnnotationPrefix + "/person": ""}
+	g.Expect(c.plane.Client.Patch(c.t.Context(), worker, before)).To(Succeed())
+	g.Expect(c.plane.Client.Delete(c.t.Context(), worker)).To(Succeed())
+	c.untilHeld()
+}
+
+// untilHeld waits until the worker is being deleted, and that is written down for a move.
+func (c *court) untilHeld() {
+	c.t.Helper()
+	c.until("a deletion that is held", func() string {
+		worker := &clusterv1.Machine{}
+		if err := c.plane.Client.Get(context.Background(), client.ObjectKey{Namespace: c.options.name, Name: "worker"}, worker); err != nil {
+			return err.Error()
+		}
+		if worker.DeletionTimestamp.IsZero() || worker.Annotations[infrav1.DeletionAnnotation] != string(worker.UID) {
+			return fmt.Sprintf("deleted %s, %v", worker.DeletionTimestamp, worker.Annotations)
+		}
+		return ""
+	})
 }
 
 // spareHosts has one of the free hosts in maintenance, and one more in quarantine.
