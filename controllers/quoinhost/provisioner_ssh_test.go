@@ -32,6 +32,7 @@ const manifestText = `{"kubernetesVersion":"v1.35.4","os":"linux","architecture"
 
 // scripted is an ssh.Host that answers scripts by what they contain.
 type scripted struct {
+	// answers to scripts that contain a text; none is an empty one.
 	answers map[string]string
 	errs    map[string]error
 	scripts []string
@@ -46,12 +47,14 @@ func (s *scripted) Run(_ context.Context, command ssh.Command) (ssh.Result, erro
 			return ssh.Result{}, err
 		}
 	}
-	for part, answer := range s.answers {
-		if strings.Contains(command.Script, part) {
-			return ssh.Result{Stdout: answer}, nil
+	// Scripts share parts: the one that says most about a script has its answer.
+	closest := ""
+	for part := range s.answers {
+		if strings.Contains(command.Script, part) && (len(part) > len(closest) || len(part) == len(closest) && part > closest) {
+			closest = part
 		}
 	}
-	return ssh.Result{}, nil
+	return ssh.Result{Stdout: s.answers[closest]}, nil
 }
 
 func (s *scripted) Upload(context.Context, string, os.FileMode, []byte) error {
