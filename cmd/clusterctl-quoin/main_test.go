@@ -174,6 +174,16 @@ func TestTheBootstrapKubeconfigHasAKnownPlace(t *testing.T) {
 	g.Expect(path).NotTo(BeAnExistingFile())
 }
 
+// kubeconfigOf a server that plays an API server.
+func kubeconfigOf(g *WithT, server *httptest.Server) []byte {
+	config := clientcmdapi.NewConfig()
+	config.Clusters["c"] = &clientcmdapi.Cluster{Server: server.URL}
+	config.Contexts["c"], config.CurrentContext = &clientcmdapi.Context{Cluster: "c"}, "c"
+	content, err := clientcmd.Write(*config)
+	g.Expect(err).NotTo(HaveOccurred())
+	return content
+}
+
 // The bootstrap cluster itself is asked what it manages: the workspace's file may be about another one, which is empty.
 func TestTheBootstrapClusterItselfIsAsked(t *testing.T) {
 	g := NewWithT(t)
@@ -192,11 +202,7 @@ func TestTheBootstrapClusterItselfIsAsked(t *testing.T) {
 		}
 	}))
 	defer empty.Close()
-	config := clientcmdapi.NewConfig()
-	config.Clusters["c"] = &clientcmdapi.Cluster{Server: empty.URL}
-	config.Contexts["c"], config.CurrentContext = &clientcmdapi.Context{Cluster: "c"}, "c"
-	content, err := clientcmd.Write(*config)
-	g.Expect(err).NotTo(HaveOccurred())
+	content := kubeconfigOf(g, empty)
 
 	o := &options{workspace: t.TempDir(), out: &bytes.Buffer{}}
 	w, err := o.workspaceOf("prod")
@@ -234,11 +240,7 @@ func TestTheStatusAfterTheBootstrapClusterIsGone(t *testing.T) {
 		}
 	}))
 	defer self.Close()
-	config := clientcmdapi.NewConfig()
-	config.Clusters["c"] = &clientcmdapi.Cluster{Server: self.URL}
-	config.Contexts["c"], config.CurrentContext = &clientcmdapi.Context{Cluster: "c"}, "c"
-	content, err := clientcmd.Write(*config)
-	g.Expect(err).NotTo(HaveOccurred())
+	content := kubeconfigOf(g, self)
 
 	dir := t.TempDir()
 	w := workspace{filepath.Join(dir, "prod")}

@@ -71,14 +71,18 @@ func TestTheMoversOwnDeletionIsNotWrittenDown(t *testing.T) {
 	w.g.Expect(w.capiMachine("m1").Annotations).NotTo(HaveKey(infrav1.DeletionAnnotation))
 }
 
-func TestADeletionThatAMoveLostIsDoneAgain(t *testing.T) {
+// movedInDeletion is where a Machine with a host has been moved to while it was being deleted.
+func movedInDeletion(t *testing.T) *world {
 	machine, quoinMachine := owned("m1", uid1)
 	source := newWorld(t, cluster(), machine, quoinMachine, host("h1", ""))
 	source.reconcile("m1")
 	source.g.Expect(source.client.Delete(context.Background(), source.capiMachine("m1"))).To(Succeed())
 	source.reconcile("m1")
+	return moved(t, source)
+}
 
-	target := moved(t, source)
+func TestADeletionThatAMoveLostIsDoneAgain(t *testing.T) {
+	target := movedInDeletion(t)
 	c := cluster()
 	target.g.Expect(target.client.Get(context.Background(), client.ObjectKeyFromObject(c), c)).To(Succeed())
 	c.Spec.Paused = ptr.To(true)
@@ -114,12 +118,7 @@ func TestALostDeletionWaitsForNoNodeThatIsGone(t *testing.T) {
 		"not known, without connections": {node: &corev1.Node{}, down: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			machine, quoinMachine := owned("m1", uid1)
-			source := newWorld(t, cluster(), machine, quoinMachine, host("h1", ""))
-			source.reconcile("m1")
-			source.g.Expect(source.client.Delete(context.Background(), source.capiMachine("m1"))).To(Succeed())
-			source.reconcile("m1")
-			target := moved(t, source)
+			target := movedInDeletion(t)
 			c.node.Name, c.node.Spec.ProviderID = "h1", target.machine("m1").Spec.ProviderID
 			target.g.Expect(c.node.Spec.ProviderID).NotTo(BeEmpty())
 			if c.deletes {
