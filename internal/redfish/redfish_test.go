@@ -12,7 +12,7 @@ import (
 	. "github.com/onsi/gomega"
 
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/redfish"
-	"github.com/quoin-dev/cluster-api-provider-quoin/internal/redfish/redfishtest"
+	"github.com/quoin-dev/cluster-api-provider-quoin/test/redfishtest"
 )
 
 // world is a BMC and a client of it.

@@ -18,7 +18,7 @@ import (
 	. "github.com/onsi/gomega"
 
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/redfish"
-	"github.com/quoin-dev/cluster-api-provider-quoin/internal/redfish/redfishtest"
+	"github.com/quoin-dev/cluster-api-provider-quoin/test/redfishtest"
 )
 
 func TestAChangedCertificateStopsBeforeTheLoginAndShowsBoth(t *testing.T) {
