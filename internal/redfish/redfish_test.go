@@ -121,13 +121,6 @@ func TestPowerOnAndCycle(t *testing.T) {
 	}
 }
 
-func TestShutDownAsksTheOperatingSystem(t *testing.T) {
-	w := newWorld(t, redfishtest.Options{})
-	w.g.Expect(w.c.ShutDown(t.Context())).To(Succeed())
-	w.g.Expect(w.c.ShutDown(t.Context())).To(Succeed(), "nothing to do for a computer that is off")
-	w.g.Expect(w.bmc.Orders()).To(Equal([]string{"GracefulShutdown"}))
-}
-
 func TestAMissingResetTypeIsNotOrderedAndNamed(t *testing.T) {
 	for _, inInfo := range []bool{false, true} {
 		w := newWorld(t, redfishtest.Options{ResetTypes: []string{"On", "GracefulShutdown"}, InActionInfo: inInfo})
