@@ -84,7 +84,7 @@ func TestTheTokenIsReadByNobodyAndGoneAtTheEnd(t *testing.T) {
 				wait := fmt.Sprintf(`touch %[1]s/at-%[2]d; while ! [ -e %[1]s/go-%[2]d ]; do sleep 0.01; done`, dir, i)
 				plan.Steps = append(plan.Steps, step, run.Step{Name: fmt.Sprintf("look-%d", i), Script: wait})
 			}
-			runner := run.Runner{Root: filepath.Join(dir, "root"), Starter: run.Setsid{Dir: dir}}
+			runner := run.Runner{Root: filepath.Join(dir, "root"), Starter: sshtest.Setsid{Dir: dir}}
 			local := &sshtest.Local{}
 			g.Expect(runner.Start(t.Context(), local, plan)).To(Succeed())
 			t.Cleanup(func() { _ = runner.Stop(context.Background(), local, "p") })
