@@ -22,7 +22,7 @@ import (
 
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/artifacts"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/run"
-	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh/sshtest"
+	"github.com/quoin-dev/cluster-api-provider-quoin/test/sshtest"
 )
 
 const version = "v1.36.3"
@@ -60,7 +60,7 @@ exit 0
 	t.Cleanup(artifacts.SetContainerd(dir))
 	l.write("bin/systemctl", "#!/bin/sh\necho \"$*\" >>"+dir+"/systemctl.log\n", 0o755)
 	l.host = &sshtest.Local{Env: []string{"PATH=" + dir + "/bin:" + os.Getenv("PATH")}}
-	l.runner = run.Runner{Root: filepath.Join(dir, "root"), Starter: run.Setsid{Dir: dir}}
+	l.runner = run.Runner{Root: filepath.Join(dir, "root"), Starter: sshtest.Setsid{Dir: dir}}
 	return l
 }
 

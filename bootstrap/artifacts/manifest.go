@@ -211,12 +211,3 @@ func (m *Manifest) takeAddons(other *Manifest) {
 		}
 	}
 }
-
-// ImageNames returns the image names that role needs.
-func (m *Manifest) ImageNames(role Role) []string {
-	var images []string
-	for _, file := range m.For(role) {
-		images = append(images, file.Images...)
-	}
-	return images
-}

@@ -24,7 +24,7 @@ import (
 
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/cloudinit"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/run"
-	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh/sshtest"
+	"github.com/quoin-dev/cluster-api-provider-quoin/test/sshtest"
 )
 
 func ptr[T any](v T) *T { return &v }
@@ -295,7 +295,7 @@ func TestSmallForms(t *testing.T) {
 func TestStepsOnAHost(t *testing.T) {
 	g := NewWithT(t)
 	dir := t.TempDir()
-	runner := run.Runner{Root: filepath.Join(dir, "root"), Starter: run.Setsid{Dir: dir}}
+	runner := run.Runner{Root: filepath.Join(dir, "root"), Starter: sshtest.Setsid{Dir: dir}}
 	local := &sshtest.Local{}
 	plan := func(id, text string) run.Status {
 		config, err := cloudinit.Parse([]byte(strings.ReplaceAll(text, "@", dir)), host)

@@ -20,7 +20,7 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/cloudinit"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/redact"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/run"
-	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh/sshtest"
+	"github.com/quoin-dev/cluster-api-provider-quoin/test/sshtest"
 )
 
 const token = "abcdef.0123456789abcdef"
@@ -84,7 +84,7 @@ func TestTheTokenIsReadByNobodyAndGoneAtTheEnd(t *testing.T) {
 				wait := fmt.Sprintf(`touch %[1]s/at-%[2]d; while ! [ -e %[1]s/go-%[2]d ]; do sleep 0.01; done`, dir, i)
 				plan.Steps = append(plan.Steps, step, run.Step{Name: fmt.Sprintf("look-%d", i), Script: wait})
 			}
-			runner := run.Runner{Root: filepath.Join(dir, "root"), Starter: run.Setsid{Dir: dir}}
+			runner := run.Runner{Root: filepath.Join(dir, "root"), Starter: sshtest.Setsid{Dir: dir}}
 			local := &sshtest.Local{}
 			g.Expect(runner.Start(t.Context(), local, plan)).To(Succeed())
 			t.Cleanup(func() { _ = runner.Stop(context.Background(), local, "p") })

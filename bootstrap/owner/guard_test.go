@@ -23,7 +23,7 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/owner"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/run"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh"
-	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh/sshtest"
+	"github.com/quoin-dev/cluster-api-provider-quoin/test/sshtest"
 )
 
 // tree lists what is below a directory, with the size and the time of each file but the locks.
@@ -48,7 +48,7 @@ func TestLateCommandsOfALowerGenerationChangeNothing(t *testing.T) {
 	host, dir := &sshtest.Local{}, t.TempDir()
 	root := filepath.Join(dir, "quoin")
 	store := owner.Store{Root: root}
-	starter := run.Setsid{Dir: dir}
+	starter := sshtest.Setsid{Dir: dir}
 	of := func(guard owner.Guard) run.Runner {
 		return run.Runner{Root: root, Starter: starter, Guard: guard.Script()}
 	}
@@ -107,11 +107,11 @@ func TestAPlanDoesNotKeepTheLockOfItsStart(t *testing.T) {
 	g.Expect(store.Acquire(ctx, host, record("a", 3))).To(Succeed())
 	guard, err := store.Guard(ctx, host, record("a", 3))
 	g.Expect(err).NotTo(HaveOccurred())
-	runner := run.Runner{Root: root, Starter: run.Setsid{Dir: dir}, Guard: guard.Script()}
+	runner := run.Runner{Root: root, Starter: sshtest.Setsid{Dir: dir}, Guard: guard.Script()}
 	g.Expect(runner.Start(ctx, host, run.Plan{ID: "long", Steps: []run.Step{{Name: "step", Script: "sleep 600"}}})).
 		To(Succeed())
 	t.Cleanup(func() {
-		_ = run.Runner{Root: root, Starter: run.Setsid{Dir: dir}}.Stop(context.Background(), host, "long")
+		_ = run.Runner{Root: root, Starter: sshtest.Setsid{Dir: dir}}.Stop(context.Background(), host, "long")
 	})
 	_, err = host.Run(ctx, ssh.Command{Script: "flock -n " + filepath.Join(root, "owner.lock") + " true"})
 	g.Expect(err).NotTo(HaveOccurred())

@@ -16,7 +16,7 @@ import (
 
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/reach"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh"
-	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh/sshtest"
+	"github.com/quoin-dev/cluster-api-provider-quoin/test/sshtest"
 )
 
 // listening are a port of this machine that answers until the test ends, and one that nobody listens on.

@@ -21,7 +21,7 @@ func end(t *testing.T, host *machine.Host, id string) run.Status {
 	var status run.Status
 	NewWithT(t).Eventually(func() bool {
 		var err error
-		status, err = run.Poll(t.Context(), host, id)
+		status, err = run.Runner{}.Poll(t.Context(), host, id)
 		return err == nil && status.Phase.Final()
 	}, "60s", "10ms").Should(BeTrue(), "%+v", &status)
 	return status
@@ -59,7 +59,7 @@ runcmd:
 			Disks: []cloudinit.DiskRole{{ID: "wwn-0x2", Role: cloudinit.RoleData}, {ID: "wwn-0x3", Role: cloudinit.RoleWipe}}})
 		g.Expect(err).NotTo(HaveOccurred())
 		steps = append([]run.Step{cloudinit.GuardStep(), reset.BeforeStep()}, steps...)
-		g.Expect(run.Start(t.Context(), host, run.Plan{ID: id, Files: files, Steps: steps})).To(Succeed())
+		g.Expect(run.Runner{}.Start(t.Context(), host, run.Plan{ID: id, Files: files, Steps: steps})).To(Succeed())
 		status := end(t, host, id)
 		g.Expect(status.Phase).To(Equal(run.Succeeded), "%+v", status)
 		g.Expect(m.FS().Exists("/run/kubeadm/kubeadm-join-config.yaml")).To(BeFalse())
@@ -70,7 +70,7 @@ runcmd:
 	verified, err := reset.Verify(t.Context(), host, options)
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(verified.Findings).NotTo(BeEmpty())
-	g.Expect(run.Start(t.Context(), host, reset.Plan("reset", options))).To(Succeed())
+	g.Expect(run.Runner{}.Start(t.Context(), host, reset.Plan("reset", options))).To(Succeed())
 	status := end(t, host, "reset")
 	g.Expect(status.Phase).To(Equal(run.Succeeded), "%+v", status)
 	g.Expect(m.FS().Exists("/data/precious")).To(BeFalse(), "it is not mounted any more")

@@ -18,7 +18,7 @@ import (
 
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/run"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh"
-	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh/sshtest"
+	"github.com/quoin-dev/cluster-api-provider-quoin/test/sshtest"
 )
 
 // waiting holds the last byte of the standard input back, as a session does whose network went but whose script lives

@@ -25,7 +25,7 @@ const (
 	maxName = 63
 )
 
-// Poll is the method form of the package's Poll.
+// Poll reads where a plan stands, in one SSH exchange.
 func (r Runner) Poll(ctx context.Context, host ssh.Host, id string) (Status, error) {
 	return r.Await(ctx, host, id, "", 0)
 }

@@ -20,7 +20,7 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/redact"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/run"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh"
-	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh/sshtest"
+	"github.com/quoin-dev/cluster-api-provider-quoin/test/sshtest"
 )
 
 // lab is a host below a temporary directory: the real runner, started by setsid in place of systemd.
@@ -37,7 +37,7 @@ func newLab(t *testing.T) *lab {
 	dir := t.TempDir()
 	l := &lab{t: t, root: filepath.Join(dir, "it's root"), boot: filepath.Join(dir, "boot_id"), host: &sshtest.Local{}}
 	l.write(l.boot, "boot-1\n")
-	l.runner = run.Runner{Root: l.root, BootIDPath: l.boot, Starter: run.Setsid{Dir: dir}}
+	l.runner = run.Runner{Root: l.root, BootIDPath: l.boot, Starter: sshtest.Setsid{Dir: dir}}
 	return l
 }
 

@@ -75,7 +75,9 @@ func (r Runner) argv(id, verb string) []string {
 
 func unit(id string) string { return "quoin-run-" + id }
 
-// Start is the method form of the package's Start.
+// Start uploads the plan unless the host already holds it complete, and starts it unless it runs or has ended. It is
+// one SSH exchange, and another before it for a plan with a ClockStep; repeating it after any error is safe. A
+// *ClockError means that nothing was done.
 func (r Runner) Start(ctx context.Context, host ssh.Host, plan Plan) error {
 	if err := plan.Validate(); err != nil {
 		return err
@@ -95,7 +97,7 @@ func (r Runner) Start(ctx context.Context, host ssh.Host, plan Plan) error {
 	return nil
 }
 
-// Resume is the method form of the package's Resume.
+// Resume starts again a plan that the host holds and that is Lost, without sending it again.
 func (r Runner) Resume(ctx context.Context, host ssh.Host, id string) error {
 	if !planID.MatchString(id) {
 		return fmt.Errorf("plan ID %q must match %s", id, planID)
@@ -132,7 +134,8 @@ exec 6>&- 7>&- 8<&-
 `, s.Alive(unit(id)), clock, s.Start(unit(id), r.argv(id, "run")))
 }
 
-// Stop is the method form of the package's Stop.
+// Stop ends the plan and everything it started; an unfinished plan becomes Interrupted. Stopping what never began is
+// fine.
 func (r Runner) Stop(ctx context.Context, host ssh.Host, id string) error {
 	if !planID.MatchString(id) {
 		return fmt.Errorf("plan ID %q must match %s", id, planID)
@@ -144,7 +147,8 @@ func (r Runner) Stop(ctx context.Context, host ssh.Host, id string) error {
 	return nil
 }
 
-// StopOthers is the method form of the package's StopOthers.
+// StopOthers stops every unfinished plan on the host but the one named. Cleaning calls it before it starts its own
+// plan, with its own plan's ID.
 func (r Runner) StopOthers(ctx context.Context, host ssh.Host, except string) error {
 	script := fmt.Sprintf(`set -u
 %s%stake_lock
@@ -190,30 +194,3 @@ func (r Runner) stopFunction() string {
 }
 
 const placeholder = "QUOIN_UNIT"
-
-// Start uploads the plan unless the host already holds it complete, and starts it unless it runs or has ended. It is
-// one SSH exchange, and another before it for a plan with a ClockStep; repeating it after any error is safe. A
-// *ClockError means that nothing was done.
-func Start(ctx context.Context, host ssh.Host, plan Plan) error {
-	return Runner{}.Start(ctx, host, plan)
-}
-
-// Resume starts again a plan that the host holds and that is Lost, without sending it again.
-func Resume(ctx context.Context, host ssh.Host, id string) error {
-	return Runner{}.Resume(ctx, host, id)
-}
-
-// Poll reads where a plan stands, in one SSH exchange.
-func Poll(ctx context.Context, host ssh.Host, id string) (Status, error) {
-	return Runner{}.Poll(ctx, host, id)
-}
-
-// Stop ends the plan and everything it started; an unfinished plan becomes Interrupted. Stopping what never began is
-// fine.
-func Stop(ctx context.Context, host ssh.Host, id string) error { return Runner{}.Stop(ctx, host, id) }
-
-// StopOthers stops every unfinished plan on the host but the one named. Cleaning calls it before it starts its own
-// plan, with its own plan's ID.
-func StopOthers(ctx context.Context, host ssh.Host, except string) error {
-	return Runner{}.StopOthers(ctx, host, except)
-}

@@ -13,7 +13,7 @@ import (
 	xssh "golang.org/x/crypto/ssh"
 
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh"
-	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh/sshtest"
+	"github.com/quoin-dev/cluster-api-provider-quoin/test/sshtest"
 )
 
 func TestAHostCertificateIsAcceptedForThatHostAndThatTimeOnly(t *testing.T) {

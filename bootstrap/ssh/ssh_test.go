@@ -22,8 +22,8 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh"
-	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh/sshtest"
-	"github.com/quoin-dev/cluster-api-provider-quoin/internal/memorytest"
+	"github.com/quoin-dev/cluster-api-provider-quoin/test/memorytest"
+	"github.com/quoin-dev/cluster-api-provider-quoin/test/sshtest"
 )
 
 func serve(t *testing.T, o sshtest.ServerOptions) (*sshtest.Server, ssh.Target) {

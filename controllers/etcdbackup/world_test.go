@@ -38,8 +38,8 @@ import (
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/backup"
-	"github.com/quoin-dev/cluster-api-provider-quoin/internal/backup/backuptest"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/etcd"
+	"github.com/quoin-dev/cluster-api-provider-quoin/test/backuptest"
 )
 
 var key = client.ObjectKey{Namespace: "prod", Name: "cp"}

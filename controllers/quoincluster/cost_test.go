@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
-	"github.com/quoin-dev/cluster-api-provider-quoin/internal/cachetest"
+	"github.com/quoin-dev/cluster-api-provider-quoin/test/cachetest"
 )
 
 // fleetOf is a management cluster with 20 clusters, half of them paused.

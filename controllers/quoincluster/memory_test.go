@@ -13,7 +13,7 @@ import (
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
-	"github.com/quoin-dev/cluster-api-provider-quoin/internal/memorytest"
+	"github.com/quoin-dev/cluster-api-provider-quoin/test/memorytest"
 )
 
 // Each has a control plane that serves, and is paused as for a move, so that all that is remembered of one is.

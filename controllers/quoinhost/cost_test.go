@@ -12,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
-	"github.com/quoin-dev/cluster-api-provider-quoin/internal/cachetest"
+	"github.com/quoin-dev/cluster-api-provider-quoin/test/cachetest"
 )
 
 // silentBeside is a silent host of a rack of 20 among that many hosts.

@@ -11,8 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
-	"github.com/quoin-dev/cluster-api-provider-quoin/internal/memorytest"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/ownwrites"
+	"github.com/quoin-dev/cluster-api-provider-quoin/test/memorytest"
 )
 
 // Half are deleted while they are inspected, by a claimless deletion that the finalizer holds for one reconcile.

@@ -20,7 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
-	"github.com/quoin-dev/cluster-api-provider-quoin/internal/cachetest"
+	"github.com/quoin-dev/cluster-api-provider-quoin/test/cachetest"
 )
 
 // fleet is a management cluster with a fleet of hosts, of which no machine here may have any: they are another pool's.

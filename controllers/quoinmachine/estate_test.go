@@ -14,7 +14,7 @@ import (
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew"
-	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew/estatetest"
+	"github.com/quoin-dev/cluster-api-provider-quoin/test/estatetest"
 )
 
 // ofDistribution is the Cluster c1, which is about to be made beside others.

@@ -10,7 +10,7 @@ import (
 	. "github.com/onsi/gomega"
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
-	"github.com/quoin-dev/cluster-api-provider-quoin/internal/memorytest"
+	"github.com/quoin-dev/cluster-api-provider-quoin/test/memorytest"
 )
 
 // Each claims the one host that there is, which is reset when its Machine goes, and is a new version of itself then. One

@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/cluster-api/util/conditions"
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
-	"github.com/quoin-dev/cluster-api-provider-quoin/internal/cachetest"
+	"github.com/quoin-dev/cluster-api-provider-quoin/test/cachetest"
 )
 
 // woken are the Machines that a change of a host wakes, of m1, which waits, and m2, which has host h2.

@@ -22,8 +22,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
-	"github.com/quoin-dev/cluster-api-provider-quoin/internal/cachetest"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/rollout"
+	"github.com/quoin-dev/cluster-api-provider-quoin/test/cachetest"
 )
 
 // fleet is Cluster c1 with a MachineDeployment blue of many Machines, a tenth of which surges, that are replaced as

@@ -23,7 +23,7 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/owner"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/run"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh"
-	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh/sshtest"
+	"github.com/quoin-dev/cluster-api-provider-quoin/test/sshtest"
 )
 
 // machine is this machine behind a real SSH server, with plans started by setsid below a temporary directory. What would
@@ -46,7 +46,7 @@ func machine(t *testing.T, o sshtest.ServerOptions) *session {
 	// Other tests of this machine may run API servers.
 	s := newSession(options{target: server.Target(key), force: true, skip: []string{"reset"}})
 	dir := t.TempDir()
-	s.runner = run.Runner{Root: filepath.Join(dir, "root"), Starter: run.Setsid{Dir: dir}}
+	s.runner = run.Runner{Root: filepath.Join(dir, "root"), Starter: sshtest.Setsid{Dir: dir}}
 	s.store = owner.Store{Root: filepath.Join(dir, "root")}
 	return s
 }

@@ -18,8 +18,8 @@ import (
 
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/recovery"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/run"
-	"github.com/quoin-dev/cluster-api-provider-quoin/internal/backup/backuptest"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/backup/restore"
+	"github.com/quoin-dev/cluster-api-provider-quoin/test/backuptest"
 )
 
 // dies ends the shell before its nth change, as a reset of the host does.

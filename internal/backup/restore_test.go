@@ -24,8 +24,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 
-	"github.com/quoin-dev/cluster-api-provider-quoin/internal/backup/backuptest"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/backup/restore"
+	"github.com/quoin-dev/cluster-api-provider-quoin/test/backuptest"
 )
 
 func freeURL(t *testing.T) string {

@@ -10,7 +10,7 @@ import (
 
 	. "github.com/onsi/gomega"
 
-	"github.com/quoin-dev/cluster-api-provider-quoin/internal/backup/backuptest"
+	"github.com/quoin-dev/cluster-api-provider-quoin/test/backuptest"
 )
 
 func signing(g *WithT, lines ...string) SigningKeys {

@@ -21,7 +21,7 @@ import (
 	. "github.com/onsi/gomega"
 	bolt "go.etcd.io/bbolt"
 
-	"github.com/quoin-dev/cluster-api-provider-quoin/internal/backup/backuptest"
+	"github.com/quoin-dev/cluster-api-provider-quoin/test/backuptest"
 )
 
 const directory = "ns/cp"

@@ -24,7 +24,7 @@ import (
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh"
-	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh/sshtest"
+	"github.com/quoin-dev/cluster-api-provider-quoin/test/sshtest"
 )
 
 // credentials makes a key pair, the private part as a Secret holds it.

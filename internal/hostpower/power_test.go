@@ -16,7 +16,7 @@ import (
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/hostaccess"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/redfish"
-	"github.com/quoin-dev/cluster-api-provider-quoin/internal/redfish/redfishtest"
+	"github.com/quoin-dev/cluster-api-provider-quoin/test/redfishtest"
 )
 
 func account(namespace string) *corev1.Secret {

@@ -34,8 +34,8 @@ import (
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew"
-	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew/estatetest"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/suitability"
+	"github.com/quoin-dev/cluster-api-provider-quoin/test/estatetest"
 )
 
 var now = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)

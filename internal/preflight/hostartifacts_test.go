@@ -19,7 +19,7 @@ import (
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh"
-	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh/sshtest"
+	"github.com/quoin-dev/cluster-api-provider-quoin/test/sshtest"
 )
 
 // stocked is a rack whose control plane has this bundle, and whose hosts run the real scripts on this machine, but for

@@ -21,11 +21,10 @@ type ResetType string
 
 // The reset types that are used.
 const (
-	ResetOn               ResetType = "On"
-	ResetForceOff         ResetType = "ForceOff"
-	ResetGracefulShutdown ResetType = "GracefulShutdown"
-	ResetForceRestart     ResetType = "ForceRestart"
-	ResetPowerCycle       ResetType = "PowerCycle"
+	ResetOn           ResetType = "On"
+	ResetForceOff     ResetType = "ForceOff"
+	ResetForceRestart ResetType = "ForceRestart"
+	ResetPowerCycle   ResetType = "PowerCycle"
 )
 
 type link struct {

@@ -86,15 +86,6 @@ func (c *Client) PowerCycle(ctx context.Context) error {
 	return c.PowerOn(ctx)
 }
 
-// ShutDown asks the operating system to shut down, and returns when the order was taken; State tells the rest.
-func (c *Client) ShutDown(ctx context.Context) error {
-	system, err := c.readSystem(ctx)
-	if err != nil || system.power == Off {
-		return err
-	}
-	return c.reset(ctx, system, ResetGracefulShutdown)
-}
-
 // readSystem reads the computer, which it looks for the first time.
 func (c *Client) readSystem(ctx context.Context) (computer, error) {
 	path, err := c.systemPath(ctx)

@@ -12,7 +12,7 @@ import (
 	. "github.com/onsi/gomega"
 
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/redfish"
-	"github.com/quoin-dev/cluster-api-provider-quoin/internal/redfish/redfishtest"
+	"github.com/quoin-dev/cluster-api-provider-quoin/test/redfishtest"
 )
 
 // world is a BMC and a client of it.
@@ -119,13 +119,6 @@ func TestPowerOnAndCycle(t *testing.T) {
 			w.g.Expect(w.bmc.Power("1")).To(Equal("On"))
 		})
 	}
-}
-
-func TestShutDownAsksTheOperatingSystem(t *testing.T) {
-	w := newWorld(t, redfishtest.Options{})
-	w.g.Expect(w.c.ShutDown(t.Context())).To(Succeed())
-	w.g.Expect(w.c.ShutDown(t.Context())).To(Succeed(), "nothing to do for a computer that is off")
-	w.g.Expect(w.bmc.Orders()).To(Equal([]string{"GracefulShutdown"}))
 }
 
 func TestAMissingResetTypeIsNotOrderedAndNamed(t *testing.T) {

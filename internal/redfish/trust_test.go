@@ -18,7 +18,7 @@ import (
 	. "github.com/onsi/gomega"
 
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/redfish"
-	"github.com/quoin-dev/cluster-api-provider-quoin/internal/redfish/redfishtest"
+	"github.com/quoin-dev/cluster-api-provider-quoin/test/redfishtest"
 )
 
 func TestAChangedCertificateStopsBeforeTheLoginAndShowsBoth(t *testing.T) {
@@ -166,7 +166,7 @@ func TestTheComputerIsTheMachineThatIsMeant(t *testing.T) {
 			w := newWorld(t, redfishtest.Options{Identify: identify}, func(t *redfish.Target) { t.Machine = c.meant })
 			_, err := w.c.State(t.Context())
 			for _, err := range []error{err, w.c.PowerCycle(t.Context()), w.c.PowerOff(t.Context()),
-				w.c.PowerOn(t.Context()), w.c.ShutDown(t.Context())} {
+				w.c.PowerOn(t.Context())} {
 				if c.says == "" {
 					w.g.Expect(err).NotTo(HaveOccurred())
 					continue

@@ -9,7 +9,7 @@ import (
 	. "github.com/onsi/gomega"
 
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
-	"github.com/quoin-dev/cluster-api-provider-quoin/internal/docstest"
+	"github.com/quoin-dev/cluster-api-provider-quoin/test/docstest"
 )
 
 // What the documentation shows is what happens: its example is the rollout of testdata/scripts/documented.txt.

@@ -20,9 +20,9 @@ import (
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh"
-	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh/sshtest"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/pivot"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/pivot/reach"
+	"github.com/quoin-dev/cluster-api-provider-quoin/test/sshtest"
 )
 
 // managers is the namespace of the target's manager.

@@ -15,9 +15,9 @@ import (
 	gossh "golang.org/x/crypto/ssh"
 
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh"
-	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh/sshtest"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/pivot"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/pivot/reach"
+	"github.com/quoin-dev/cluster-api-provider-quoin/test/sshtest"
 )
 
 var loopback = []string{"127.0.0.0/8"}

@@ -20,8 +20,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew"
-	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew/estatetest"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew/observed"
+	"github.com/quoin-dev/cluster-api-provider-quoin/test/estatetest"
 )
 
 func estate(

@@ -18,9 +18,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
-	"github.com/quoin-dev/cluster-api-provider-quoin/internal/cachetest"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew"
-	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew/estatetest"
+	"github.com/quoin-dev/cluster-api-provider-quoin/test/cachetest"
+	"github.com/quoin-dev/cluster-api-provider-quoin/test/estatetest"
 )
 
 // ofHosts is a webhook beside that many hosts.

@@ -24,7 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew"
-	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew/estatetest"
+	"github.com/quoin-dev/cluster-api-provider-quoin/test/estatetest"
 )
 
 // Proves: S0-23, R2

@@ -23,7 +23,7 @@ import (
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew"
-	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew/estatetest"
+	"github.com/quoin-dev/cluster-api-provider-quoin/test/estatetest"
 )
 
 func staticPod(component, tag string) client.Object {

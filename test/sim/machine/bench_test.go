@@ -39,12 +39,12 @@ func BenchmarkPoll(b *testing.B) {
 	m := machine.New(machine.Options{})
 	defer m.PowerOff()
 	h := &machine.Host{Machine: m}
-	if err := run.Start(b.Context(), h, run.Plan{ID: "p", Steps: []run.Step{{Name: "a", Script: "sleep 600"}}}); err != nil {
+	if err := (run.Runner{}).Start(b.Context(), h, run.Plan{ID: "p", Steps: []run.Step{{Name: "a", Script: "sleep 600"}}}); err != nil {
 		b.Fatal(err)
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := run.Poll(b.Context(), h, "p"); err != nil {
+		if _, err := (run.Runner{}).Poll(b.Context(), h, "p"); err != nil {
 			b.Fatal(err)
 		}
 	}

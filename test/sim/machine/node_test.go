@@ -220,7 +220,7 @@ func TestTheLifeOfANodeOnAMachine(t *testing.T) {
 	fs := m.FS()
 	before := fs.List("/etc")
 	plan := provision(t.Context(), g, m)
-	g.Expect(run.Start(t.Context(), h, plan)).To(Succeed())
+	g.Expect(run.Runner{}.Start(t.Context(), h, plan)).To(Succeed())
 	status := wait(t, h, "provision", final)
 	g.Expect(status.Phase).To(Equal(run.Succeeded), "%+v", &status)
 	g.Expect(fs.Text("/root/x")).To(Equal("1\n1 done\n"))
@@ -260,7 +260,7 @@ func TestTheLifeOfANodeOnAMachine(t *testing.T) {
 	}
 	g.Expect(fs.List("/etc/kubernetes")).To(And(ContainElement(HaveSuffix("/quoin-kube-apiserver.yaml")), Not(ContainElement(HaveSuffix("manifests/kube-apiserver.yaml")))))
 
-	g.Expect(run.Start(t.Context(), h, reset.Plan("reset", resetOptions))).To(Succeed())
+	g.Expect(run.Runner{}.Start(t.Context(), h, reset.Plan("reset", resetOptions))).To(Succeed())
 	status = wait(t, h, "reset", final)
 	g.Expect(status.Phase).To(Equal(run.Succeeded), "%+v", &status)
 	verified, err = reset.Verify(t.Context(), h, resetOptions)
@@ -302,10 +302,10 @@ func TestANodeCutAtEachJournalLine(t *testing.T) {
 				}
 			})
 			drive := func(plan run.Plan) run.Status {
-				_ = run.Start(t.Context(), h, plan)
+				_ = run.Runner{}.Start(t.Context(), h, plan)
 				return wait(t, h, plan.ID, func(s run.Status) bool {
 					if s.Lost {
-						_ = run.Resume(t.Context(), h, plan.ID)
+						_ = run.Runner{}.Resume(t.Context(), h, plan.ID)
 					}
 					return s.Phase.Final()
 				})

@@ -41,7 +41,7 @@ func TestASimulatedHostHoldsItsOwnerRecord(t *testing.T) {
 	var stale *owner.StaleError
 	err = guard.Explain(t.Context(), h, run.Runner{Guard: guard.Script()}.StopOthers(t.Context(), h, "q"))
 	g.Expect(errors.As(err, &stale)).To(BeTrue(), "%v", err)
-	status, err := run.Poll(t.Context(), h, "p")
+	status, err := run.Runner{}.Poll(t.Context(), h, "p")
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(status.Phase).To(Equal(run.Running))
 }

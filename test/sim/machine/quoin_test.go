@@ -36,7 +36,7 @@ func wait(t *testing.T, h ssh.Host, id string, until func(run.Status) bool) run.
 	var status run.Status
 	NewWithT(t).Eventually(func() bool {
 		var err error
-		if status, err = run.Poll(t.Context(), h, id); err != nil {
+		if status, err = (run.Runner{}).Poll(t.Context(), h, id); err != nil {
 			return false
 		}
 		return until(status)
@@ -93,7 +93,7 @@ func TestAPlanOnAMachine(t *testing.T) {
 		{Name: "one", Script: `quoin_put "$QUOIN_RUN_DIR/files/f" /etc/ours/f 0640; echo one >>/root/order`},
 		{Name: "two", Script: `echo two >>/root/order; id -u`, Once: true},
 	}}
-	g.Expect(run.Start(t.Context(), h, plan)).To(Succeed())
+	g.Expect(run.Runner{}.Start(t.Context(), h, plan)).To(Succeed())
 	status := wait(t, h, "p", final)
 	g.Expect(status.Phase).To(Equal(run.Succeeded), "%+v", status)
 	g.Expect(m.FS().Text("/root/order")).To(Equal("one\ntwo\n"))
@@ -103,7 +103,7 @@ func TestAPlanOnAMachine(t *testing.T) {
 	g.Expect(st.Mode.String()).To(Equal("-rw-r-----"))
 	g.Expect(m.FS().Text("/var/lib/quoin/created")).To(Equal("file /etc/ours/f\ndir /etc/ours\n"))
 	g.Expect(m.FS().Exists("/var/lib/quoin/runs/p/scripts")).To(BeFalse())
-	g.Expect(run.Start(t.Context(), h, plan)).To(Succeed())
+	g.Expect(run.Runner{}.Start(t.Context(), h, plan)).To(Succeed())
 	g.Expect(m.FS().Text("/root/order")).To(Equal("one\ntwo\n"))
 	known(t, m)
 }
@@ -128,10 +128,10 @@ func TestAPlanCutAtEachJournalLine(t *testing.T) {
 				{Name: "b", Script: `echo b >>/root/order`},
 			}}
 			// The power may go while the session that started the plan is still on its way out.
-			_ = run.Start(t.Context(), h, plan)
+			_ = run.Runner{}.Start(t.Context(), h, plan)
 			status := wait(t, h, "p", func(s run.Status) bool { return s.Lost })
 			g.Expect(status.Phase).NotTo(Equal(run.Succeeded))
-			g.Expect(run.Resume(t.Context(), h, "p")).To(Succeed())
+			g.Expect(run.Runner{}.Resume(t.Context(), h, "p")).To(Succeed())
 			status = wait(t, h, "p", final)
 			order := m.FS().Text("/root/order")
 			g.Expect(strings.Count(order, "once")).To(BeNumerically("<=", 1))
@@ -154,7 +154,7 @@ func TestAStepThatHangsOnAMachine(t *testing.T) {
 	h := &machine.Host{Machine: m}
 	plan := run.Plan{ID: "p", Steps: []run.Step{{Name: "hang", Timeout: 10 * time.Second,
 		Script: `echo waiting; sh -c 'trap "" TERM; while :; do sleep 1; done'`}}}
-	g.Expect(run.Start(t.Context(), h, plan)).To(Succeed())
+	g.Expect(run.Runner{}.Start(t.Context(), h, plan)).To(Succeed())
 	status := wait(t, h, "p", final)
 	g.Expect(status.Message).To(Equal("step hang did not end within 10s: waiting"))
 	for _, args := range m.Running() {
@@ -168,13 +168,13 @@ func TestStoppingPlansOnAMachine(t *testing.T) {
 	m := newMachine(t)
 	h := &machine.Host{Machine: m}
 	for _, id := range []string{"a", "b"} {
-		g.Expect(run.Start(t.Context(), h, run.Plan{ID: id, Steps: []run.Step{{Name: "hang", Script: "sleep 600"}}})).To(Succeed())
+		g.Expect(run.Runner{}.Start(t.Context(), h, run.Plan{ID: id, Steps: []run.Step{{Name: "hang", Script: "sleep 600"}}})).To(Succeed())
 		wait(t, h, id, func(s run.Status) bool { return s.Step == "hang" })
 	}
-	g.Expect(run.StopOthers(t.Context(), h, "b")).To(Succeed())
+	g.Expect(run.Runner{}.StopOthers(t.Context(), h, "b")).To(Succeed())
 	g.Expect(wait(t, h, "a", final).Phase).To(Equal(run.Interrupted))
 	g.Expect(wait(t, h, "b", func(run.Status) bool { return true }).Phase).To(Equal(run.Running))
-	g.Expect(run.Stop(t.Context(), h, "b")).To(Succeed())
+	g.Expect(run.Runner{}.Stop(t.Context(), h, "b")).To(Succeed())
 	g.Expect(wait(t, h, "b", final).Phase).To(Equal(run.Interrupted))
 	known(t, m)
 }
@@ -190,11 +190,11 @@ func TestAFullDiskOfAMachine(t *testing.T) {
 		}
 	})
 	plan := run.Plan{ID: "p", Steps: []run.Step{{Name: "a", Script: "true"}, {Name: "b", Script: "echo b >>/root/b", Once: true}}}
-	g.Expect(run.Start(t.Context(), h, plan)).To(Succeed())
+	g.Expect(run.Runner{}.Start(t.Context(), h, plan)).To(Succeed())
 	wait(t, h, "p", func(s run.Status) bool { return s.Lost })
 	g.Expect(m.FS().Exists("/root/b")).To(BeFalse(), "what cannot be journaled does not begin")
 	m.FS().SetFull(false)
-	g.Expect(run.Resume(t.Context(), h, "p")).To(Succeed())
+	g.Expect(run.Runner{}.Resume(t.Context(), h, "p")).To(Succeed())
 	g.Expect(wait(t, h, "p", final).Phase).To(Equal(run.Succeeded))
 	g.Expect(m.FS().Text("/root/b")).To(Equal("b\n"))
 	known(t, m)
@@ -206,7 +206,7 @@ func TestManyStartsOnAMachineAreOne(t *testing.T) {
 	plan := run.Plan{ID: "p", Steps: []run.Step{{Name: "count", Script: "echo x >>/root/count"}, {Name: "pause", Script: "sleep 0.1"}}}
 	errs := make(chan error, 8)
 	for range 8 {
-		go func() { errs <- run.Start(t.Context(), &machine.Host{Machine: m}, plan) }()
+		go func() { errs <- run.Runner{}.Start(t.Context(), &machine.Host{Machine: m}, plan) }()
 	}
 	for range 8 {
 		g.Expect(<-errs).To(Succeed())

@@ -10,7 +10,7 @@ import (
 
 	. "github.com/onsi/gomega"
 
-	"github.com/quoin-dev/cluster-api-provider-quoin/internal/memorytest"
+	"github.com/quoin-dev/cluster-api-provider-quoin/test/memorytest"
 )
 
 type inner struct {
