@@ -83,3 +83,15 @@ func TestAPool(t *testing.T) {
 		})
 	}
 }
+
+// Proves: S1-25
+func TestKubeProxyIsAskedForWhereAPolicyBindsItToItsKubelet(t *testing.T) {
+	g := NewWithT(t)
+	for names, asked := range map[string]bool{
+		"": false, "Kubernetes-1.24": true, "Distribution": false, "Distribution,Kubernetes-1.24": true,
+	} {
+		chosen, err := Policies(names)
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect(AskForProxy(chosen)).To(Equal(asked), names)
+	}
+}
