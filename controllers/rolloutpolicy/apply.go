@@ -5,7 +5,10 @@ package rolloutpolicy
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -15,9 +18,61 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/apierr"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/objectpatch"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/rollout"
 )
+
+// execute does what was decided. What fails ends what is done for its pool, and for no other (K-6, K-8, S3-10): the
+// plan, and so the status, say what was refused. It reports whether a Machine that can never join was deleted, after
+// which all is decided anew.
+func (r *Reconciler) execute(
+	ctx context.Context, policy *quoinv1.RolloutPolicy, cluster *clusterv1.Cluster, seen *observation,
+	plan *rollout.Result,
+) (dead bool, err error) {
+	var failures []error
+	failed := map[string]bool{}
+	for _, d := range plan.Decisions {
+		if failed[d.Pool] {
+			continue
+		}
+		machine := seen.machines[d.Machine]
+		var err error
+		if d.Action == rollout.Admit {
+			dead, err = r.replaceDead(ctx, policy, cluster, seen, machine)
+		}
+		if err == nil && !dead {
+			err = r.apply(ctx, policy, machine, d)
+		}
+		if err != nil {
+			failures, failed[d.Pool] = append(failures, err), true
+			plan.Undone(seen.poolOf(d), d, refusal(machine, err))
+		}
+		if dead {
+			break
+		}
+	}
+	return dead, errors.Join(failures...)
+}
+
+// poolOf is the pool that a decision is about, as it was read.
+func (seen *observation) poolOf(d rollout.Decision) rollout.Pool {
+	i := slices.IndexFunc(seen.state.Pools, func(pool rollout.Pool) bool { return pool.Name == d.Pool })
+	return seen.state.Pools[i]
+}
+
+// refusal says why a write to a Machine is refused, and since when one that deletes it is; empty when another attempt
+// may do.
+func refusal(machine *clusterv1.Machine, err error) string {
+	since := rollout.DeletedSince(machine)
+	switch {
+	case !apierr.IsRefusal(err):
+		return ""
+	case since.IsZero():
+		return err.Error()
+	}
+	return fmt.Sprintf("%v (since %s)", err, since.UTC().Format(time.RFC3339))
+}
 
 // apply does what was decided about a Machine.
 func (r *Reconciler) apply(

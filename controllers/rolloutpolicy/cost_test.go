@@ -5,6 +5,7 @@ package rolloutpolicy
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -289,7 +290,14 @@ func TestAClusterRestsForEachOfItsWorkers(t *testing.T) {
 	w := newWorld(t, machineOf("new-0", "v2"), hostedBy("new-0", ""))
 	w.r.pace()
 	request := ctrl.Request{NamespacedName: client.ObjectKey{Namespace: namespace, Name: "c1"}}
-	w.kills = func(write int) bool { return write == 3 } // after the policy was adopted
+	refuses := true
+	w.refuse(func(object client.Object) error {
+		if _, is := object.(*clusterv1.Machine); is && refuses {
+			refuses = false
+			return errors.New("nobody answers")
+		}
+		return nil
+	})
 	failed := 0
 	for range 5 {
 		if _, err := w.r.Reconcile(t.Context(), request); err != nil {

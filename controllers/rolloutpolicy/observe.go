@@ -154,6 +154,7 @@ func (seen *observation) pool(
 	pool := rollout.Pool{Name: of.Name, Labels: of.Labels, Replicas: int(ptr.Deref(of.Spec.Replicas, 1)),
 		Completed: former.Completed, Selected: former.Selected, DoneOf: int(ptr.Deref(former.DoneOf, 0)),
 		LastTermination: former.LastTermination.Time, Pace: paceOf(former), Trial: trialOf(former), Proofs: proofsOf(former),
+		Refused:  former.Reason == quoinv1.WriteRefusedReason,
 		Paused:   ptr.Deref(of.Spec.Paused, false) || annotations.HasPaused(of),
 		OnDelete: of.Spec.Rollout.Strategy.Type == clusterv1.OnDeleteMachineDeploymentStrategyType}
 	if of.Spec.Replicas != nil && !pool.OnDelete {

@@ -9,11 +9,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	clusterctlv1 "sigs.k8s.io/cluster-api/cmd/clusterctl/api/v1alpha3"
@@ -90,6 +92,11 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, opt
 		r.Clock = clock.RealClock{}
 	}
 	r.pace()
+	if options.RateLimiter == nil {
+		// A MachineDeployment whose writes fail must not have the soaks and drains of others wait for its backoff.
+		options.RateLimiter = workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](
+			5*time.Millisecond, workloadRetry)
+	}
 	log := ctrl.LoggerFrom(ctx).WithValues("controller", "rolloutpolicy")
 	ofCluster := handler.EnqueueRequestsFromMapFunc(r.ofCluster)
 	building := ctrl.NewControllerManagedBy(mgr).
@@ -154,10 +161,19 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		return ctrl.Result{RequeueAfter: left}, nil
 	}
 	result, err := r.reconcile(ctx, req.NamespacedName)
-	if apierrors.IsConflict(err) {
+	if conflicts(err) {
 		return ctrl.Result{RequeueAfter: cacheLag}, nil // it was read before somebody wrote it, which is nobody's failure
 	}
 	return result, err
+}
+
+// conflicts reports whether an error is conflicts and nothing else.
+func conflicts(err error) bool {
+	var joined interface{ Unwrap() []error }
+	if !errors.As(err, &joined) {
+		return apierrors.IsConflict(err)
+	}
+	return !slices.ContainsFunc(joined.Unwrap(), func(err error) bool { return !conflicts(err) })
 }
 
 func (r *Reconciler) reconcile(ctx context.Context, key client.ObjectKey) (ctrl.Result, error) {
@@ -211,8 +227,9 @@ func (r *Reconciler) lead(
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	if carried, err := r.carryMarks(ctx, policy, seen); carried || err != nil {
-		return ctrl.Result{RequeueAfter: cacheLag}, err
+	carried, failed := r.carryMarks(ctx, policy, seen)
+	if carried {
+		return ctrl.Result{RequeueAfter: cacheLag}, failed
 	}
 	nodes, unread := r.readNodes(ctx, policy, cluster, seen)
 	if unread != nil {
@@ -235,35 +252,25 @@ func (r *Reconciler) lead(
 			return ctrl.Result{RequeueAfter: cacheLag}, err
 		}
 	}
-	for _, decision := range plan.Decisions {
-		machine := seen.machines[decision.Machine]
-		if decision.Action == rollout.Admit {
-			if dead, err := r.replaceDead(ctx, policy, cluster, seen, machine); dead || err != nil {
-				return ctrl.Result{RequeueAfter: cacheLag}, err
-			}
-		}
-		if err := r.apply(ctx, policy, machine, decision); err != nil {
-			return ctrl.Result{}, err
-		}
+	dead, err := r.execute(ctx, policy, cluster, seen, &plan)
+	failed = errors.Join(failed, err)
+	if dead {
+		return ctrl.Result{RequeueAfter: cacheLag}, failed
 	}
-	if err := r.unmark(ctx, seen, plan); err != nil {
-		return ctrl.Result{}, err
-	}
+	failed = errors.Join(failed, r.unmark(ctx, seen, plan))
 	status := statusOf(policy, plan)
 	expect(policy, &status, plan, r.Clock.Now())
-	err = errors.Join(r.record(ctx, seen, &status, plan), r.rollBack(ctx, policy, seen, plan.Failures, &status))
-	unsaid, failed := r.report(ctx, policy, status)
-	if err := errors.Join(failed, err); err != nil {
-		return ctrl.Result{}, err
+	failed = errors.Join(failed, r.record(ctx, seen, &status, plan),
+		r.rollBack(ctx, policy, seen, plan.Failures, &status))
+	unsaid, err := r.report(ctx, policy, status)
+	if err != nil {
+		return ctrl.Result{}, errors.Join(failed, err)
 	}
 	measure(policy)
 	// After the status: what was terminated last is known before it is.
-	more, err := r.leave(ctx, policy, cluster, seen, plan.Leaves)
-	if err := errors.Join(err, r.discard(ctx, cluster, true)); err != nil {
-		return ctrl.Result{}, err
-	}
-	kept, err := r.free(ctx, cluster, seen.free)
-	if err != nil {
+	more, unled := r.leave(ctx, policy, cluster, seen, plan.Leaves)
+	kept, unfreed := r.free(ctx, cluster, seen.free)
+	if err := errors.Join(failed, unled, r.discard(ctx, cluster, true), unfreed); err != nil {
 		return ctrl.Result{}, err
 	}
 	again := r.again(cluster, plan)

@@ -122,11 +122,16 @@ func hostedBy(name, provider string) *infrav1.QuoinMachine {
 
 // restart has a process begin that knows nothing of the one before.
 func (w *world) restart() {
-	count := func(err error) error {
-		if err != nil {
+	dead := false
+	count := func(write func() error) error {
+		if dead {
+			return errKilled // it writes nothing any more
+		}
+		if err := write(); err != nil {
 			return err
 		}
-		if w.writes++; w.kills(w.writes) {
+		w.writes++
+		if dead = w.kills(w.writes); dead {
 			return errKilled
 		}
 		return nil
@@ -134,17 +139,17 @@ func (w *world) restart() {
 	writer := interceptor.NewClient(w.client, interceptor.Funcs{
 		Patch: func(ctx context.Context, c client.WithWatch, object client.Object, patch client.Patch,
 			options ...client.PatchOption) error {
-			return count(c.Patch(ctx, object, patch, options...))
+			return count(func() error { return c.Patch(ctx, object, patch, options...) })
 		},
 		Create: func(ctx context.Context, c client.WithWatch, object client.Object, options ...client.CreateOption) error {
-			return count(c.Create(ctx, object, options...))
+			return count(func() error { return c.Create(ctx, object, options...) })
 		},
 		Delete: func(ctx context.Context, c client.WithWatch, object client.Object, options ...client.DeleteOption) error {
-			return count(c.Delete(ctx, object, options...))
+			return count(func() error { return c.Delete(ctx, object, options...) })
 		},
 		SubResourcePatch: func(ctx context.Context, c client.Client, of string, object client.Object, patch client.Patch,
 			options ...client.SubResourcePatchOption) error {
-			return count(c.SubResource(of).Patch(ctx, object, patch, options...))
+			return count(func() error { return c.SubResource(of).Patch(ctx, object, patch, options...) })
 		},
 	})
 	w.r = &Reconciler{Client: writer, APIReader: w.client, Recorder: w.events, Clock: w.clock}

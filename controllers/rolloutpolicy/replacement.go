@@ -9,6 +9,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -322,6 +323,7 @@ func (r *Reconciler) discard(ctx context.Context, cluster *clusterv1.Cluster, le
 	if err := r.APIReader.List(ctx, machines, client.InNamespace(cluster.Namespace)); err != nil {
 		return fmt.Errorf("list the Machines of namespace %s: %w", cluster.Namespace, err)
 	}
+	var failures []error
 	for i := range parts.Items {
 		part := &parts.Items[i]
 		uid, _, _ := strings.Cut(part.Annotations[quoinv1.RolloutReplacesAnnotation], " ")
@@ -338,14 +340,15 @@ func (r *Reconciler) discard(ctx context.Context, cluster *clusterv1.Cluster, le
 			err = r.Client.Delete(ctx, config, client.Preconditions{UID: ptr.To(config.GetUID())})
 		}
 		if client.IgnoreNotFound(err) != nil {
-			return fmt.Errorf("delete %s %s, which no Machine has: %w", configKind, part.Name, err)
+			failures = append(failures, fmt.Errorf("delete %s %s, which no Machine has: %w", configKind, part.Name, err))
+			continue
 		}
 		err = r.Client.Delete(ctx, part, client.Preconditions{UID: &part.UID})
 		if client.IgnoreNotFound(err) != nil {
-			return fmt.Errorf("delete %s %s, which no Machine has: %w", machineKind, part.Name, err)
+			failures = append(failures, fmt.Errorf("delete %s %s, which no Machine has: %w", machineKind, part.Name, err))
 		}
 	}
-	return nil
+	return errors.Join(failures...)
 }
 
 // replaces reports whether the plan makes a Machine.

@@ -8,6 +8,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -92,6 +93,7 @@ func (r revision) changed(to revision) [][]string {
 // It is made while the MachineSet is there, which Cluster API deletes with its last Machine.
 func (r *Reconciler) record(ctx context.Context, seen *observation, status *quoinv1.RolloutPolicyStatus,
 	plan rollout.Result) error {
+	var failures []error
 	for i, p := range plan.Progress {
 		shown := &status.MachineDeployments[i]
 		set, pool := seen.sets[p.Completed], seen.pools[p.Pool]
@@ -99,16 +101,18 @@ func (r *Reconciler) record(ctx context.Context, seen *observation, status *quoi
 			continue
 		}
 		if err := r.keep(ctx, pool, set); err != nil {
-			return err
+			failures = append(failures, err)
+			continue
 		}
 		if former := shown.Recorded; former != "" {
 			if err := r.forget(ctx, pool, former); err != nil {
-				return err
+				failures = append(failures, err)
+				continue
 			}
 		}
 		shown.Recorded = p.Completed
 	}
-	return nil
+	return errors.Join(failures...)
 }
 
 // keep the template of a MachineSet in a ControllerRevision of its name, which goes with the MachineDeployment.
@@ -174,14 +178,16 @@ func (r *Reconciler) rollBack(
 	status *quoinv1.RolloutPolicyStatus,
 ) error {
 	var refusals []string
+	var failed []error
 	for _, failure := range failures {
 		refusal, err := r.restore(ctx, policy, seen, failure)
-		if err != nil {
-			return err
-		}
+		failed = append(failed, err)
 		if refusal != "" {
 			refusals = append(refusals, refusal)
 		}
+	}
+	if err := errors.Join(failed...); err != nil {
+		return err // what is so of the others is said when all is known
 	}
 	shown := metav1.Condition{Type: quoinv1.RolloutPolicyRolledBackCondition, Status: metav1.ConditionFalse,
 		Reason: quoinv1.NothingRolledBackReason}

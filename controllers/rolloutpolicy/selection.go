@@ -129,6 +129,7 @@ func (r *Reconciler) carryMarks(
 		return false, fmt.Errorf("list QuoinHosts: %w", err)
 	}
 	var on map[string]*clusterv1.Machine
+	var failures []error
 	for i := range hosts.Items {
 		ref := hosts.Items[i].Spec.ConsumerRef
 		if !isMarked(&hosts.Items[i]) || ref == nil || ref.Namespace != policy.Namespace {
@@ -142,11 +143,12 @@ func (r *Reconciler) carryMarks(
 			continue
 		}
 		if err := r.carryMark(ctx, hosts.Items[i].DeepCopy(), machine); err != nil {
-			return carried, err
+			failures = append(failures, err)
+			continue
 		}
 		carried = true
 	}
-	return carried, nil
+	return carried, errors.Join(failures...)
 }
 
 func (r *Reconciler) carryMark(ctx context.Context, host *infrav1.QuoinHost, machine *clusterv1.Machine) error {

@@ -5,6 +5,7 @@ package rolloutpolicy
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
@@ -90,7 +91,8 @@ func (r *Reconciler) mark(ctx context.Context, machine *clusterv1.Machine, on bo
 }
 
 // remove deletes exactly the Machine that was read, after it wrote down why: a process that ends in between goes on
-// with the same one. A deletion that fails leaves all others as they are, or more would be missing than may be (K-9).
+// with the same one. A deletion that fails leaves all
+// others of its pool as they are, or more would be missing than may be (K-9).
 func (r *Reconciler) remove(
 	ctx context.Context, policy *quoinv1.RolloutPolicy, machine *clusterv1.Machine, d rollout.Decision,
 ) error {
@@ -110,7 +112,7 @@ func (r *Reconciler) remove(
 		return client.IgnoreNotFound(err)
 	case err != nil:
 		r.Recorder.Eventf(policy, machine, corev1.EventTypeWarning, "DeleteFailed", string(d.Action),
-			"%s is to be replaced, and nothing else is begun before it is: %v", d.Machine, err)
+			"%s is to be replaced, and nothing else of its MachineDeployment is begun before it is: %v", d.Machine, err)
 		return fmt.Errorf("delete Machine %s: %w", key, err)
 	}
 	return nil
@@ -119,6 +121,7 @@ func (r *Reconciler) remove(
 // unmark takes our marks and gates off Machines of pools that the plan is not about, because no group selects them any
 // more.
 func (r *Reconciler) unmark(ctx context.Context, seen *observation, plan rollout.Result) error {
+	var failures []error
 	about := map[string]bool{}
 	for _, progress := range plan.Progress {
 		about[progress.Pool] = true
@@ -135,10 +138,8 @@ func (r *Reconciler) unmark(ctx context.Context, seen *observation, plan rollout
 			if err == nil && m.Gated {
 				err = r.unshow(ctx, seen.machines[m.Name])
 			}
-			if err := client.IgnoreNotFound(err); err != nil {
-				return err
-			}
+			failures = append(failures, client.IgnoreNotFound(err))
 		}
 	}
-	return nil
+	return errors.Join(failures...)
 }

@@ -38,7 +38,7 @@ func newFleet() *fleet {
 func (f *fleet) state() State {
 	s := State{Unhealthy: f.unhealthy, Outdated: f.outdated, Validation: f.looks.record}
 	for _, d := range f.pools {
-		p := Pool{Name: d.name, Labels: d.labels, Replicas: d.replicas, Stock: Limits{d.surge, d.unavailable},
+		p := Pool{Name: d.name, Labels: d.labels, Replicas: d.replicas, Refused: d.refused, Stock: Limits{d.surge, d.unavailable},
 			Completed: d.completed, Selected: d.selected, DoneOf: d.doneOf, Pace: d.pace, LastTermination: d.terminated, Trial: d.rolls.trial, Proofs: d.rolls.proofs, Paused: d.paused, OnDelete: d.onDelete}
 		for _, s := range d.sets {
 			if s.template == d.template {
@@ -88,14 +88,17 @@ func (d *deployment) node(name string) *node {
 
 // decide and do it. What is decided is returned.
 func (f *fleet) decide() []Decision {
-	f.result = Plan(f.state(), &f.policy, f.now)
+	state := f.state()
+	f.result = Plan(state, &f.policy, f.now)
 	f.look()
 	var done []Decision
-	refused := false
+	for _, d := range f.pools {
+		d.refused = false
+	}
 	for _, d := range f.result.Decisions {
 		n := f.pool(d.Pool).node(d.Machine)
-		if refused {
-			break // a reconciliation ends with its first error
+		if f.pool(d.Pool).refused {
+			continue // what fails ends what is done for its pool
 		}
 		switch d.Action {
 		case Admit:
@@ -112,8 +115,11 @@ func (f *fleet) decide() []Decision {
 			done = append(done, d)
 		case Delete, Mark, Unmark:
 			n.leaves(d, f.now)
-			if refused = d.Action == Delete && n.undeletable; refused {
+			if d.Action == Delete && n.undeletable {
 				d.Message = "the API server refuses it"
+				i := slices.IndexFunc(state.Pools, func(p Pool) bool { return p.Name == d.Pool })
+				f.result.Undone(state.Pools[i], d, d.Message)
+				f.pool(d.Pool).refused = true
 			}
 			done = append(done, d)
 		}

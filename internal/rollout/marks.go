@@ -53,6 +53,16 @@ func Deletion(machine *clusterv1.Machine, now time.Time, d Decision) string {
 	return fmt.Sprintf("%s %s %s: %s", now.UTC().Format(time.RFC3339), machine.UID, d.Reason, d.Message)
 }
 
+// DeletedSince is since when a rollout deletes the Machine, as it is written down there; zero when none does.
+func DeletedSince(machine *clusterv1.Machine) time.Time {
+	at, _, _ := strings.Cut(machine.Annotations[quoinv1.RolloutDeletedAnnotation], " ")
+	since, err := time.Parse(time.RFC3339, at)
+	if err != nil || DeletedFor(machine) == "" {
+		return time.Time{}
+	}
+	return since
+}
+
 // DeletedFor is why a rollout deletes the Machine, as it is written down there; empty when none does. It names its
 // Machine, so that one in a template says nothing.
 func DeletedFor(machine *clusterv1.Machine) Reason {

@@ -18,7 +18,7 @@ func current(pools []rules, most int, now time.Time) []string {
 	for i := range pools {
 		pool := &pools[i]
 		switch {
-		case pool.failed != "" || pool.untouched(now):
+		case pool.failed != "" || pool.Refused || pool.untouched(now):
 		case pool.suspended != "" || !pool.busy() || pool.conflict() && pool.in(inFlight) == 0:
 		case pool.in(inFlight) > 0:
 			moving = append(moving, pool.Name)

@@ -211,7 +211,7 @@ func (p *planner) conflicts(pool *rules, _ *room) (Reason, string) {
 }
 
 func (p *planner) afterPrevious(pool *rules, _ *room) (Reason, string) {
-	if slices.Contains(p.current, pool.Name) {
+	if pool.Refused || slices.Contains(p.current, pool.Name) { // what was refused is tried again, after nobody
 		return "", ""
 	}
 	return Previous, comeFirst(p.current)

@@ -37,6 +37,8 @@ type Pool struct {
 	Paused bool
 	// OnDelete MachineDeployments have Machines replaced that somebody deletes, which a rollout does.
 	OnDelete bool
+	// Refused reports whether the API server refused what was decided about one of its Machines last.
+	Refused bool
 	// Unsupported says why no Machine of the present template would start beside the API servers that run; empty when one
 	// would.
 	Unsupported string
@@ -195,6 +197,8 @@ const (
 	MinAvailable Reason = "MinAvailable"
 	// Limited: the lower limits of policy and MachineDeployment leave no room for any replacement.
 	Limited Reason = "LimitsConflict"
+	// Refused: the API server refuses what was decided about a Machine.
+	Refused Reason = quoinv1.WriteRefusedReason
 	// Outdated: the Machine is of an earlier template, and nothing is missing.
 	Outdated Reason = "Outdated"
 	// NoSpare: the Machine finds no host, or is deleted for one that finds none.

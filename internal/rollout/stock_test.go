@@ -22,7 +22,9 @@ type deployment struct {
 	// surge and unavailable are of the MachineDeployment; asked are the policy's.
 	surge, unavailable int
 	paused, onDelete   bool
-	template           int
+	// refused: the API server refused a deletion last.
+	refused  bool
+	template int
 	// kubelets of the Machines, by their template, where a script says.
 	kubelets  map[int]string
 	sets      []*set

@@ -25,8 +25,8 @@ const (
 	// or something has to be done first, which its message says.
 	RolloutPolicyProgressingCondition = "Progressing"
 	// RolloutPolicyStalledCondition is True when a new Machine does not count for spec.deadlineSeconds, when a Cluster was
-	// not validated in time, or a Machine not drained, and when no window is as long as a Machine takes. The rollout goes
-	// on as soon as it can.
+	// not validated in time, or a Machine not drained, when a write to one is refused, and when no window is as long as a
+	// Machine takes. The rollout goes on as soon as it can.
 	RolloutPolicyStalledCondition = "Stalled"
 	// RolloutPolicyPausedCondition is True while the Cluster or the RolloutPolicy is paused: nothing is written then.
 	RolloutPolicyPausedCondition = clusterv1.PausedCondition
@@ -43,6 +43,8 @@ const (
 	WillNotFitReason = "WillNotFit"
 	// ValidationFailedReason: a Cluster was not validated within spec.validation.timeoutSeconds.
 	ValidationFailedReason = "ValidationFailed"
+	// WriteRefusedReason: the API server, or an admission that it asked, refuses what is to be written of a Machine.
+	WriteRefusedReason = "WriteRefused"
 	// SelectorInvalidReason: a label selector of the RolloutPolicy cannot be read.
 	SelectorInvalidReason = "SelectorInvalid"
 )

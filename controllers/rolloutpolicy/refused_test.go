@@ -1,0 +1,232 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package rolloutpolicy
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/util/conditions"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/rollout"
+)
+
+// green makes a MachineDeployment beside blue that is like it, with Machines green-old-0 and green-new-0.
+func (w *world) green() {
+	w.t.Helper()
+	blue := &clusterv1.MachineDeployment{}
+	w.read(blue, "blue")
+	blue.ObjectMeta = metav1.ObjectMeta{Namespace: namespace, Name: "green", UID: "green"}
+	blue.Spec.Replicas = ptr.To[int32](1)
+	w.make(blue)
+	for version, name := range map[string]string{"v1": "green-old-0", "v2": "green-new-0"} {
+		set, machine := setOf(blue, version), machineOf(name, version)
+		set.Name, set.UID = "green-"+version, types.UID("green-"+version)
+		machine.Labels[clusterv1.MachineDeploymentNameLabel] = "green"
+		machine.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(set,
+			clusterv1.GroupVersion.WithKind("MachineSet"))}
+		host := ""
+		if version == "v1" {
+			host = "quoin://" + name
+		}
+		if version == "v1" || blue.Spec.Rollout.Strategy.Type != clusterv1.OnDeleteMachineDeploymentStrategyType {
+			w.make(machine, hostedBy(name, host))
+		}
+		w.make(set)
+	}
+	w.joins("green-old-0")
+}
+
+// denied is how an admission webhook refuses every write to Machines of the pool blue.
+func denied(object client.Object) error {
+	if object.GetLabels()[clusterv1.MachineDeploymentNameLabel] != "blue" {
+		return nil
+	}
+	return apierrors.NewForbidden(schema.GroupResource{Group: clusterv1.GroupVersion.Group, Resource: "machines"},
+		object.GetName(), errors.New(`admission webhook "guard.example.com" denied the request: frozen`))
+}
+
+// refuse has the API server answer writes to Machines with an error, where it has one.
+func (w *world) refuse(with func(client.Object) error) {
+	next := w.r.Client.(client.WithWatch)
+	w.r.Client = interceptor.NewClient(next, interceptor.Funcs{
+		Patch: func(ctx context.Context, c client.WithWatch, object client.Object, patch client.Patch,
+			options ...client.PatchOption) error {
+			if err := with(object); err != nil {
+				return err
+			}
+			return c.Patch(ctx, object, patch, options...)
+		},
+		SubResourcePatch: func(ctx context.Context, c client.Client, of string, object client.Object, patch client.Patch,
+			options ...client.SubResourcePatchOption) error {
+			if err := with(object); err != nil {
+				return err
+			}
+			return c.SubResource(of).Patch(ctx, object, patch, options...)
+		},
+	})
+}
+
+func (w *world) once() (ctrl.Result, error) {
+	return w.r.Reconcile(w.t.Context(), ctrl.Request{NamespacedName: client.ObjectKey{Namespace: namespace, Name: "c1"}})
+}
+
+// A webhook that refuses the deletion of one Machine stops the pool of that and no other. The
+// status says what was refused, by whom and since when, until it is permitted.
+//
+// Proves: K-6, K-8, K-9, S3-10
+func TestARefusedDeletionStopsItsPoolAlone(t *testing.T) {
+	w := newWorld(t)
+	w.onDelete()
+	w.green()
+	old := w.machine("green-old-0")
+	w.adjust(old, func() { old.Finalizers = []string{"test/host"} })
+	refuses := true
+	w.r.Client = interceptor.NewClient(w.client, interceptor.Funcs{Delete: func(ctx context.Context, c client.WithWatch,
+		object client.Object, options ...client.DeleteOption) error {
+		if err := denied(object); err != nil && refuses {
+			return err
+		}
+		return c.Delete(ctx, object, options...)
+	}})
+	for range 10 {
+		_, err := w.once()
+		w.Expect(err).To(Or(BeNil(), MatchError(ContainSubstring("guard.example.com"))))
+		w.clock.Step(time.Minute)
+	}
+	_, err := w.once()
+	w.Expect(err).To(MatchError(ContainSubstring("guard.example.com")), "it is asked again")
+	w.Expect(w.deleting()).To(ConsistOf("green-old-0"))
+
+	began := rollout.DeletedSince(w.machine("old-0")).UTC().Format(time.RFC3339)
+	w.Expect(began).To(HavePrefix("2026-11-23T08:0"), "it is not begun anew")
+	blue, stalled := w.policy().Status.MachineDeployments[0], quoinv1.RolloutPolicyStalledCondition
+	w.Expect(blue.Reason).To(Equal(quoinv1.WriteRefusedReason))
+	w.Expect(blue.Message).To(And(ContainSubstring("delete Machine prod/old-0"), ContainSubstring("guard.example.com"),
+		ContainSubstring("since "+began)))
+	w.Expect(blue.Outdated).To(HaveValue(BeEquivalentTo(2)))
+	w.Expect(conditions.GetReason(w.policy(), stalled)).To(Equal(quoinv1.WriteRefusedReason))
+	w.Expect(conditions.GetMessage(w.policy(), stalled)).To(Equal(blue.Message))
+	w.Expect(w.policy().Status.MachineDeployments[1].Reason).To(Equal(quoinv1.RollingOutReason))
+
+	refuses = false
+	w.reconcile()
+	w.Expect(w.deleting()).To(ConsistOf("green-old-0", "old-0"))
+	w.Expect(w.policy().Status.MachineDeployments[0].Reason).NotTo(Equal(quoinv1.WriteRefusedReason))
+	w.Expect(conditions.IsTrue(w.policy(), stalled)).To(BeFalse())
+}
+
+// Whatever write to a Machine is refused, Machines of the other pool get theirs.
+//
+// Proves: K-6, K-8, S3-10
+func TestARefusedPatchStopsItsPoolAlone(t *testing.T) {
+	for name, c := range map[string]struct {
+		prepare func(*world)
+		green   func(*world) bool
+	}{
+		"admission": {func(*world) {}, func(w *world) bool { return w.admitted("green-new-0") }},
+		"condition of the gate": {func(w *world) {
+			w.reconcile()
+			w.joins("new-0")
+			w.joins("green-new-0")
+		}, func(w *world) bool {
+			return conditions.Has(w.machine("green-new-0"), quoinv1.MachineRolloutValidatedCondition)
+		}},
+		"readiness gate": {func(w *world) {
+			w.reconcile()
+			w.joins("new-0")
+			w.joins("green-new-0")
+			w.clock.Step(time.Hour)
+		}, func(w *world) bool { return !rollout.Gated(w.machine("green-new-0")) }},
+		"hooks": {func(w *world) {
+			w.reconcile()
+			policy := w.policy()
+			w.adjust(policy, func() { policy.Spec.Drain = &quoinv1.RolloutDrain{} })
+		}, func(w *world) bool { return rollout.Hooked(w.machine("green-old-0")) }},
+		"what no group selects": {func(w *world) {
+			w.reconcile()
+			policy := w.policy()
+			w.adjust(policy, func() {
+				policy.Spec.Groups = []quoinv1.RolloutGroup{{Name: "others", MachineDeployments: quoinv1.RolloutSelector{
+					Names: []string{"red"}}}}
+			})
+		}, func(w *world) bool { return !rollout.Gated(w.machine("green-new-0")) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, machineOf("new-0", "v2"), hostedBy("new-0", ""))
+			w.green()
+			policy := w.policy()
+			w.adjust(policy, func() { policy.Spec.Concurrency = ptr.To[int32](2) })
+			c.prepare(w)
+			w.Expect(c.green(w)).To(BeFalse())
+			before := w.machine("new-0")
+			w.refuse(denied)
+			for range 5 {
+				_, err := w.once()
+				w.Expect(err).To(Or(BeNil(), MatchError(ContainSubstring("guard.example.com"))))
+			}
+			_, err := w.once()
+			w.Expect(err).To(HaveOccurred(), "it is asked again")
+			w.Expect(w.machine("new-0")).To(Equal(before))
+			w.Expect(c.green(w)).To(BeTrue())
+		})
+	}
+}
+
+// What does not count because that was refused is measured when it does, and once.
+func TestWhatWasRefusedIsNotMeasured(t *testing.T) {
+	w := newWorld(t, machineOf("new-0", "v2"), hostedBy("new-0", ""))
+	w.reconcile()
+	w.joins("new-0")
+	w.clock.Step(time.Hour)
+	w.refuse(denied)
+	for range 5 {
+		_, _ = w.once()
+	}
+	blue := w.policy().Status.MachineDeployments[0]
+	w.Expect(blue.Reason).To(Equal(quoinv1.WriteRefusedReason))
+	w.Expect(blue.RecentMachineSeconds).To(BeEmpty())
+	w.restart()
+	w.reconcile()
+	w.Expect(w.policy().Status.MachineDeployments[0].RecentMachineSeconds).To(HaveLen(1))
+}
+
+// A Machine that was changed meanwhile is nobody's failure, and holds up no other pool. What is beside it is a failure.
+func TestAConflictHoldsUpNoOtherPool(t *testing.T) {
+	w := newWorld(t, machineOf("new-0", "v2"), hostedBy("new-0", ""))
+	w.green()
+	policy := w.policy()
+	w.adjust(policy, func() { policy.Spec.Concurrency = ptr.To[int32](2) })
+	conflict := apierrors.NewConflict(schema.GroupResource{Resource: "machines"}, "new-0", errors.New("changed"))
+	w.refuse(func(object client.Object) error {
+		if object.GetName() == "new-0" {
+			return conflict
+		}
+		return nil
+	})
+	for range 5 {
+		_, err := w.once()
+		w.Expect(err).NotTo(HaveOccurred())
+	}
+	result, _ := w.once()
+	w.Expect(result.RequeueAfter).To(Equal(cacheLag))
+	w.Expect(w.admitted("green-new-0")).To(BeTrue())
+	w.Expect(w.policy().Status.MachineDeployments[0].Reason).NotTo(Equal(quoinv1.WriteRefusedReason))
+	w.Expect(conflicts(errors.Join(conflict, nil, errors.Join(conflict)))).To(BeTrue())
+	w.Expect(conflicts(errors.Join(conflict, denied(machineOf("new-0", "v2"))))).To(BeFalse())
+	w.Expect(conflicts(nil)).To(BeFalse())
+}

@@ -1,0 +1,31 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package rollout
+
+import (
+	"cmp"
+	"fmt"
+)
+
+// Undone corrects a plan of which one decision was not written, so that nothing is remembered of what did not happen,
+// and says so of its pool where the write was refused. Until it is permitted the decision comes again, and the pool
+// takes no other one's place (K-6).
+func (r *Result) Undone(pool Pool, d Decision, refused string) {
+	for i := range r.Progress {
+		p := &r.Progress[i]
+		if p.Pool != d.Pool {
+			continue
+		}
+		p.Pace, p.Proofs, p.Selected, p.DoneOf = pool.Pace, pool.Proofs, pool.Selected, pool.DoneOf
+		if refused == "" {
+			return
+		}
+		p.Reason, p.Message = Refused, fmt.Sprintf("Machine %s of MachineDeployment %s: %s is refused and tried again; "+
+			"other MachineDeployments go on. Permit it: %s", d.Machine, d.Pool, d.Action, refused)
+		if r.Stalled == "" {
+			r.Cause = Refused
+		}
+		r.Stalled = cmp.Or(r.Stalled, p.Message)
+	}
+}
