@@ -4,7 +4,6 @@
 # Prints what this host is, one fact per line: a word, then the value. Changes nothing. Needs POSIX sh, coreutils and
 # iproute2; what else is missing is left out.
 set -u
-say() { printf '%s %s\n' "$1" "$2"; }
 has() { command -v "$1" >/dev/null 2>&1; }
 
 say clock "$(date +%s.%N)"
@@ -23,10 +22,7 @@ for f in /etc/os-release /usr/lib/os-release; do
 done
 say kernel "$(uname -r)"
 say machine "$(uname -m)"
-say boot "$(cat /proc/sys/kernel/random/boot_id 2>/dev/null)"
-say machineid "$(cat /etc/machine-id 2>/dev/null)"
-say uuid "$(cat /sys/class/dmi/id/product_uuid 2>/dev/null)"
-say serial "$(cat /sys/class/dmi/id/product_serial 2>/dev/null)"
+quoin_identity
 say cpus "$(nproc 2>/dev/null || grep -c '^processor' /proc/cpuinfo)"
 say memory.kib "$(sed -n 's/^MemTotal: *\([0-9]*\).*/\1/p' /proc/meminfo)"
 [ "$(wc -l </proc/swaps)" -gt 1 ] && say swap yes
@@ -36,40 +32,25 @@ lives() {
 	case $(sed -n 's/^State:[[:space:]]*\(.\).*/\1/p' "$1/status" 2>/dev/null) in '' | Z | X) return 1 ;; esac
 }
 
-# disk <name> <512-byte sectors> <rotational> <id>
-for d in /sys/block/*; do
-	[ -e "$d" ] || continue
-	n=${d##*/}
-	case $n in loop* | ram* | zram* | sr* | fd* | dm-* | md* | nbd* | drbd*) continue ;; esac
-	# One path of an NVMe disk that has several.
-	[ "$(cat "$d/hidden" 2>/dev/null)" != 1 ] || continue
-	id=
-	for link in /dev/disk/by-id/wwn-* /dev/disk/by-id/nvme-eui.* /dev/disk/by-id/*; do
-		if [ -L "$link" ] && [ "$(readlink -f "$link")" = "/dev/$n" ]; then
-			id=${link##*/}
-			break
-		fi
+# disk_details <name> <directory in /sys/block>
+disk_details() {
+	for f in "$2/device/wwid" "$2/wwid"; do
+		if [ -r "$f" ]; then say disk.wwn "$1 $(tr -d '\0' <"$f" 2>/dev/null | tr -s '[:space:]' '_')"; break; fi
 	done
-	for f in "$d/wwid" "$d/device/wwid" "$d/device/serial" "$d/serial"; do
-		[ -z "$id" ] && [ -r "$f" ] && id=$(tr -d '\0' <"$f" 2>/dev/null | tr -s '[:space:]' '_' | sed 's/^_//; s/_$//')
-	done
-	say disk "$n $(cat "$d/size") $(cat "$d/queue/rotational" 2>/dev/null || echo 0) ${id:-$n}"
-	for f in "$d/device/wwid" "$d/wwid"; do
-		if [ -r "$f" ]; then say disk.wwn "$n $(tr -d '\0' <"$f" 2>/dev/null | tr -s '[:space:]' '_')"; break; fi
-	done
-	for f in "$d/device/serial" "$d/serial"; do
-		if [ -r "$f" ]; then say disk.serial "$n $(tr -d '\0' <"$f" 2>/dev/null | tr -s '[:space:]' '_')"; break; fi
+	for f in "$2/device/serial" "$2/serial"; do
+		if [ -r "$f" ]; then say disk.serial "$1 $(tr -d '\0' <"$f" 2>/dev/null | tr -s '[:space:]' '_')"; break; fi
 	done
 	# What is on it. A disk that does not answer must not hold the inspection.
-	[ -b "/dev/$n" ] || continue
+	[ -b "/dev/$1" ] || return 0
 	if has blkid; then
-		what=$(timeout -k 5 20 blkid -p -o export "/dev/$n" 2>/dev/null | sed -n -e 's/^PTTYPE=//p' -e 's/^TYPE=//p' | head -n 1)
-		[ -z "$what" ] || say disk.content "$n $what"
+		what=$(timeout -k 5 20 blkid -p -o export "/dev/$1" 2>/dev/null | sed -n -e 's/^PTTYPE=//p' -e 's/^TYPE=//p' | head -n 1)
+		[ -z "$what" ] || say disk.content "$1 $what"
 	fi
 	if has lsblk; then
-		timeout -k 5 20 lsblk -nP -o NAME,TYPE,FSTYPE,LABEL,MOUNTPOINT "/dev/$n" 2>/dev/null | head -n 128 | while read -r line; do say disk.volume "$n $line"; done
+		timeout -k 5 20 lsblk -nP -o NAME,TYPE,FSTYPE,LABEL,MOUNTPOINT "/dev/$1" 2>/dev/null | head -n 128 | while read -r line; do say disk.volume "$1 $line"; done
 	fi
-done
+}
+quoin_disks disk_details
 
 # link <name> <hardware address> <mtu> <state>: what is or stands for hardware, and no pod's end.
 for d in /sys/class/net/*; do

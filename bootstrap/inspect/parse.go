@@ -28,11 +28,27 @@ const (
 	maxValue     = 16 << 10
 )
 
+//go:embed identity.sh
+var identityFunctions string
+
 //go:embed inspect.sh
 var factsScript string
 
 // Script prints the facts; Parse reads them.
-var Script = TraceFunctions + LeftFunctions + factsScript
+var Script = TraceFunctions + LeftFunctions + identityFunctions + factsScript
+
+// IdentityScript prints of the facts what tells one machine and one installation from another: the boot ID, the
+// machine-id, what the firmware says, and the disks. Parse reads that as well.
+var IdentityScript = identityFunctions + "quoin_identity\nquoin_disks :\n" + "say end ok\n"
+
+// SplitIdentity parts what IdentityScript printed from what was printed after it.
+func SplitIdentity(output string) (identity, rest string) {
+	const end = "\nend ok\n"
+	if at := strings.Index(output, end); at >= 0 {
+		return output[:at+len(end)], output[at+len(end):]
+	}
+	return output, ""
+}
 
 // Collect runs Script on the host as root and parses the answer.
 func Collect(ctx context.Context, host ssh.Host) (*Facts, error) {

@@ -79,6 +79,25 @@ func TestAnOddDiskIsLeftOut(t *testing.T) {
 	g.Expect(facts.Disks).To(Equal([]inspect.Disk{{ID: "wwn-1", Name: "sda", SizeBytes: 1 << 30, Rotational: true}}))
 }
 
+func TestAnIdentityIsWhatAnInspectionReads(t *testing.T) {
+	g := NewWithT(t)
+	whole, err := inspect.Collect(t.Context(), &sshtest.Local{})
+	g.Expect(err).NotTo(HaveOccurred())
+	script := "set -e\n" + inspect.IdentityScript + "echo later\n"
+	result, err := (&sshtest.Local{}).Run(t.Context(), ssh.Command{Script: script})
+	g.Expect(err).NotTo(HaveOccurred())
+	identity, rest := inspect.SplitIdentity(result.Stdout)
+	g.Expect(rest).To(Equal("later\n"))
+	facts, err := inspect.Parse(identity)
+	g.Expect(err).NotTo(HaveOccurred())
+	for i := range whole.Disks {
+		d := whole.Disks[i]
+		whole.Disks[i] = inspect.Disk{ID: d.ID, Name: d.Name, SizeBytes: d.SizeBytes, Rotational: d.Rotational}
+	}
+	g.Expect(*facts).To(Equal(inspect.Facts{BootID: whole.BootID, MachineID: whole.MachineID,
+		ProductUUID: whole.ProductUUID, SerialNumber: whole.SerialNumber, Disks: whole.Disks}))
+}
+
 func TestWhiteSpaceInAnIdentityIsSqueezed(t *testing.T) {
 	g := NewWithT(t)
 	dir := t.TempDir()

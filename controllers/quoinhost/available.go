@@ -23,7 +23,7 @@ func (r *reconciliation) available(ctx context.Context) (result, error) {
 }
 
 // probe asks for the boot ID. A free host that rebooted may have changed and is inspected again; a provisioned one
-// stays what it is, because its bootstrap data must not run a second time.
+// stays what it is, because its bootstrap data must not run a second time, but that it is another one is named.
 func (r *reconciliation) probe(ctx context.Context) result {
 	if wait := r.pace().remaining(callProbe, r.timings().Probe); wait > 0 {
 		return after(wait)
@@ -42,7 +42,7 @@ func (r *reconciliation) probe(ctx context.Context) result {
 	}
 	if !same && facts != nil {
 		r.event("Normal", "Rebooted", "the host rebooted")
-		facts.BootID = probed.BootID
+		r.noteReboot(probed)
 	}
 	if r.quarantinedBy(probed.Owner) {
 		return after(0)

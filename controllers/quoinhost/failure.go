@@ -314,6 +314,7 @@ func (r *reconciliation) takeRetry() {
 		r.retried, r.word = true, word
 		// On a host that nothing happens to, the next attempt is the next look.
 		r.pace().unmark(callProbe)
+		r.acceptChanged()
 	}
 	if r.retried || r.host.Status.ObservedGeneration != r.host.Generation {
 		r.forgetFailures()

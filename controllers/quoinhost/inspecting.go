@@ -29,7 +29,9 @@ func (r *reconciliation) inspecting(ctx context.Context) (result, error) {
 	if o.pending {
 		return o.result, nil
 	}
-	r.host.Status.Facts = hostFacts(facts, r.host, r.virtualAddresses(), r.now)
+	read := hostFacts(facts, r.host, r.virtualAddresses(), r.now)
+	r.noteChanged(read)
+	r.host.Status.Facts = read
 	if r.claim.status == unclaimed {
 		// A record that cannot be read is a leftover, below.
 		record, _ := recordOf(facts.OwnerRecord)
@@ -119,13 +121,10 @@ func hostFacts(facts *inspect.Facts, host *infrav1.QuoinHost, virtual []netip.Pr
 		ClockOffset:          &metav1.Duration{Duration: facts.ClockOffset.Round(time.Millisecond)},
 		CloudInitEnabled:     ptr.To(facts.CloudInitEnabled),
 		TCPForwardingAllowed: facts.TCPForwardingAllowed,
+		Disks:                disksOf(facts),
 	}
 	if facts.ContainerRuntime.Name != "" {
 		out.ContainerRuntime = facts.ContainerRuntime.Name + "://" + facts.ContainerRuntime.Version
-	}
-	for _, d := range facts.Disks {
-		out.Disks = append(out.Disks, infrav1.Disk{ID: d.ID, Name: d.Name, Size: resource.NewQuantity(d.SizeBytes,
-			resource.BinarySI), Rotational: ptr.To(d.Rotational)})
 	}
 	for _, a := range facts.Addresses {
 		out.Addresses = append(out.Addresses, infrav1.InterfaceAddress{Interface: a.Interface,
@@ -133,5 +132,13 @@ func hostFacts(facts *inspect.Facts, host *infrav1.QuoinHost, virtual []netip.Pr
 	}
 	// What is wrong with them, suitability.Assess says.
 	out.NodeAddresses, _ = suitability.NodeAddresses(facts, host.Spec.NodeNetwork, virtual)
+	return out
+}
+
+func disksOf(facts *inspect.Facts) (out []infrav1.Disk) {
+	for _, d := range facts.Disks {
+		out = append(out, infrav1.Disk{ID: d.ID, Name: d.Name, Size: resource.NewQuantity(d.SizeBytes,
+			resource.BinarySI), Rotational: ptr.To(d.Rotational)})
+	}
 	return out
 }

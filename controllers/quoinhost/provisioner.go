@@ -72,6 +72,8 @@ type Provisioner interface {
 // ProbeResult is what a probe reads.
 type ProbeResult struct {
 	BootID string
+	// Facts of a host that booted since its facts were read: its identity and its disks alone; else nil.
+	Facts *inspect.Facts
 	// Owner record; nil when there is none.
 	Owner *owner.Record
 }

@@ -81,14 +81,30 @@ func (o *sshProvisioner) Probe(ctx context.Context, host *infrav1.QuoinHost) (Pr
 	if err != nil {
 		return ProbeResult{}, err
 	}
-	result, err := conn.Run(ctx, ssh.Command{Script: "cat /proc/sys/kernel/random/boot_id\nif [ -e " + run.DefaultRoot +
+	known := ""
+	if host.Status.Facts != nil {
+		known = host.Status.Facts.BootID
+	}
+	script := "boot=$(cat /proc/sys/kernel/random/boot_id) || exit\nprintf '%s\\n' \"$boot\"\n"
+	if known != "" {
+		script += "if [ \"$boot\" != " + ssh.Quote(known) + " ]; then\n" + inspect.IdentityScript + "fi\n"
+	}
+	result, err := conn.Run(ctx, ssh.Command{Script: script + "if [ -e " + run.DefaultRoot +
 		"/owner.json ]; then cat " + run.DefaultRoot + "/owner.json; fi\n", Sudo: true})
 	if err != nil {
 		return ProbeResult{}, fmt.Errorf("reading the boot ID: %w", err)
 	}
 	boot, raw, _ := strings.Cut(strings.TrimSpace(result.Stdout), "\n")
-	record, err := recordOf(strings.TrimSpace(raw))
-	return ProbeResult{BootID: boot, Owner: record}, err
+	probed := ProbeResult{BootID: boot}
+	if known != "" && known != boot {
+		var identity string
+		identity, raw = inspect.SplitIdentity(raw + "\n")
+		if probed.Facts, err = inspect.Parse(identity); err != nil {
+			return ProbeResult{}, err
+		}
+	}
+	probed.Owner, err = recordOf(strings.TrimSpace(raw))
+	return probed, err
 }
 
 // Inspect implements Provisioner.

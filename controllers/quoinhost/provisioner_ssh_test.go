@@ -20,6 +20,7 @@ import (
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/artifacts"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/cloudinit"
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/inspect"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/keepalived"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/owner"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/run"
@@ -103,6 +104,35 @@ func TestAProbeDoesNotHaveSecretsReadEachTime(t *testing.T) {
 	g.Expect(connector.times).To(BeZero())
 	_, _ = provisioner.Inspect(t.Context(), &infrav1.QuoinHost{})
 	g.Expect(connector.times).To(Equal(1), "an inspection does: a key that was taken away ends there at once")
+}
+
+func TestAProbeReadsWhatAHostIsWhenItHasBooted(t *testing.T) {
+	g := NewWithT(t)
+	record := `{"namespace":"hosts","host":"h1","machine":"qm1","uid":"0123abcd","generation":1}`
+	host := newHost()
+	host.Status.Facts = &infrav1.HostFacts{BootID: "b'1"}
+	connector := &scripted{answers: map[string]string{"boot_id": "b'1\n" + record + "\n"}}
+	provisioner := &sshProvisioner{connector: connector}
+	probed, err := provisioner.Probe(t.Context(), host)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(probed.Facts).To(BeNil())
+	g.Expect(probed.Owner.UID).To(Equal("0123abcd"))
+	g.Expect(connector.scripts[0]).To(ContainSubstring(ssh.Quote("b'1")), "a host says what it likes")
+
+	connector.answers["boot_id"] = "b2\nboot b2\nmachineid " + idA + "\nuuid " + uuidA +
+		"\nserial SN 1\ndisk sda 2048 0 wwn-1\nend ok\n"
+	for _, owner := range []string{"", record + "\n"} {
+		connector.answers["boot_id"] += owner
+		probed, err = provisioner.Probe(t.Context(), host)
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect(probed.BootID).To(Equal("b2"))
+		g.Expect(probed.Owner != nil).To(Equal(owner != ""))
+		g.Expect(*probed.Facts).To(Equal(inspect.Facts{BootID: "b2", MachineID: idA, ProductUUID: uuidA, SerialNumber: "SN 1",
+			Disks: []inspect.Disk{{ID: "wwn-1", Name: "sda", SizeBytes: 1 << 20}}}))
+	}
+	connector.answers["boot_id"] = "b2\nmachineid " + idA + "\n"
+	_, err = provisioner.Probe(t.Context(), host)
+	g.Expect(err).To(MatchError(ContainSubstring("cut off")), "half an answer says nothing about disks")
 }
 
 func provisionOrderOf(t *testing.T, location string) ProvisionOrder {

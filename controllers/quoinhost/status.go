@@ -223,6 +223,9 @@ func (r *reconciliation) waiting(status metav1.ConditionStatus, reason, message 
 	if r.paused && !isDetached(h) && reason != infrav1.HostMovingReason {
 		notes = append(notes, pausedNote(h))
 	}
+	if c := conditions.Get(h, infrav1.HostUnchangedCondition); c != nil && status == metav1.ConditionTrue {
+		notes = append(notes, c.Message)
+	}
 	if h.Spec.Maintenance != nil && reason != infrav1.HostMaintenanceReason {
 		notes = append(notes, maintenanceNote(h, "nothing new is started"))
 	}

@@ -159,7 +159,12 @@ func (m *machineRoom) Probe(_ context.Context, host *infrav1.QuoinHost) (ProbeRe
 	err := m.enter("probe")
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return ProbeResult{BootID: m.facts.BootID, Owner: m.record}, err
+	probed := ProbeResult{BootID: m.facts.BootID, Owner: m.record}
+	if known := host.Status.Facts; known != nil && known.BootID != m.facts.BootID {
+		probed.Facts = &inspect.Facts{BootID: m.facts.BootID, MachineID: m.facts.MachineID,
+			ProductUUID: m.facts.ProductUUID, SerialNumber: m.facts.SerialNumber, Disks: m.facts.Disks}
+	}
+	return probed, err
 }
 
 // acquire is owner.Acquire, and mayChange where there is no claim. The room is locked.

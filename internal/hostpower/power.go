@@ -67,6 +67,10 @@ func (p *Power) with(ctx context.Context, host *infrav1.QuoinHost, do func(*redf
 	if bmc == nil {
 		return ErrNoBMC
 	}
+	if bmc.SystemID != "" && host.MachineReplaced() {
+		return fmt.Errorf("the machine behind QuoinHost %s/%s was replaced, and spec.bmc.systemID may name the one before: "+
+			"see its condition %s", host.Namespace, host.Name, infrav1.HostUnchangedCondition)
+	}
 	credentials, err := p.credentials(ctx, client.ObjectKey{Namespace: host.Namespace, Name: bmc.CredentialsRef.Name})
 	if err != nil {
 		return err

@@ -145,3 +145,25 @@ func TestWhatIsWrongWithTheAccountIsSaid(t *testing.T) {
 	_, err := power().State(t.Context(), host)
 	NewWithT(t).Expect(err).To(MatchError(ErrNoBMC))
 }
+
+// A person named the computer before the machine was replaced.
+func TestAMachineThatWasReplacedIsNotSwitchedByTheNameOfTheOneBefore(t *testing.T) {
+	g := NewWithT(t)
+	bmc := redfishtest.New(redfishtest.Options{})
+	defer bmc.Close()
+	p, host := power(account("hosts")), behind(bmc)
+	replaced := []metav1.Condition{{Type: infrav1.HostUnchangedCondition, Status: metav1.ConditionFalse,
+		Reason: infrav1.HostMachineReplacedReason}}
+	host.Status.Conditions = replaced
+	g.Expect(p.State(t.Context(), host)).To(Equal("On"), "what it says of itself now is that of the BMC")
+
+	host.Status.Facts.ProductUUID, host.Spec.BMC.SystemID = redfishtest.UUID("2"), redfishtest.UUID("1")
+	g.Expect(p.Off(t.Context(), host)).To(MatchError(And(ContainSubstring("systemID"),
+		ContainSubstring(infrav1.HostUnchangedCondition))))
+	_, err := p.State(t.Context(), host)
+	g.Expect(err).To(HaveOccurred(), "that it is off proves nothing")
+	g.Expect(bmc.Orders()).To(BeEmpty())
+
+	host.Status.Conditions = nil
+	g.Expect(p.Off(t.Context(), host)).To(Succeed(), "a person confirmed it")
+}

@@ -25,13 +25,21 @@ func IdentitiesOf(facts *infrav1.HostFacts) []Identity {
 	if name := strings.ToLower(strings.TrimSpace(facts.Hostname)); name != "" && !strings.HasPrefix(name, "localhost") {
 		out = append(out, Identity("hostname "+name))
 	}
-	if id := facts.MachineID; id != "" && id != "uninitialized" {
+	if id := MachineID(facts); id != "" {
 		out = append(out, Identity("machine-id "+id))
 	}
 	if id := firmware.UUID(facts.ProductUUID); id != "" {
 		out = append(out, Identity("product UUID "+id))
 	}
 	return out
+}
+
+// MachineID is what is known of the host's machine-id; empty when it tells nothing.
+func MachineID(facts *infrav1.HostFacts) string {
+	if facts.MachineID == "uninitialized" {
+		return ""
+	}
+	return facts.MachineID
 }
 
 // Remedy says how the host gets an identity of its own.

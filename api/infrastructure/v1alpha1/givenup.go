@@ -42,3 +42,13 @@ func (h *QuoinHost) Fenced() bool {
 	}
 	return false
 }
+
+// MachineReplaced says whether another machine answers at the host's address than before, and nobody has confirmed it.
+func (h *QuoinHost) MachineReplaced() bool {
+	for _, c := range h.Status.Conditions {
+		if c.Type == HostUnchangedCondition {
+			return c.Status == "False" && c.Reason == HostMachineReplacedReason
+		}
+	}
+	return false
+}

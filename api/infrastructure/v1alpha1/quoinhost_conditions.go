@@ -39,6 +39,19 @@ const (
 
 	// HostDuplicateReason: another host is named alike; the message names it, and what to do.
 	HostDuplicateReason = "DuplicateIdentity"
+
+	// HostUnchangedCondition is False when the host is another machine, or another installation, or has other disks than
+	// when its facts were read before, until a person says retry. Absent otherwise.
+	HostUnchangedCondition = "Unchanged"
+
+	// HostMachineReplacedReason: another machine answers at the address, with the same host key. It outranks the next two,
+	// and only the retry that the message names ends it.
+	HostMachineReplacedReason = "MachineReplaced"
+	// HostReinstalledReason: the machine-id is another one, under the same host key.
+	HostReinstalledReason = "Reinstalled"
+	// HostDiskReplacedReason: a disk is gone, or another one is in its place.
+	HostDiskReplacedReason = "DiskReplaced"
+
 	// HostQuietCondition is True when nothing of ours runs on a host that is paused or held, and nothing is about to
 	// start. Absent on other hosts. For a held host it counts when its observedGeneration is the host's.
 	HostQuietCondition = "Quiet"

@@ -48,6 +48,24 @@ func (m *Machine) attachDisks(disks []Disk) {
 	}
 }
 
+// ReplaceDisk puts another disk, which is blank, in the place of the one with that name.
+func (m *Machine) ReplaceDisk(name string, by Disk) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for i, d := range m.disks {
+		if d.Name == name {
+			m.disks[i] = &disk{Disk: by}
+		}
+	}
+}
+
+// SetFirmware has the machine's disks in another machine, whose firmware says this.
+func (m *Machine) SetFirmware(productUUID, serial string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.o.ProductUUID, m.o.Serial = productUUID, serial
+}
+
 func (d *disk) format() {
 	d.root = &node{mode: os.ModeDir | 0o755, nlink: 1, ino: 2, busy: true, volatile: true, ours: true}
 }

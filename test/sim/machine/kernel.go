@@ -190,7 +190,10 @@ var sysTree = table(map[string]*node{
 			return nil
 		},
 	}),
-	"class": directory(table(map[string]*node{"net": directory(&dynamic{
+	"class": directory(table(map[string]*node{"dmi": directory(table(map[string]*node{"id": directory(table(map[string]*node{
+		"product_uuid":   text(func(m *Machine, _ *Process) string { return m.o.ProductUUID + "\n" }),
+		"product_serial": text(func(m *Machine, _ *Process) string { return m.o.Serial + "\n" }),
+	}))})), "net": directory(&dynamic{
 		list: func(m *Machine) []string {
 			var names []string
 			for _, l := range m.links {

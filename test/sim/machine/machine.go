@@ -68,6 +68,8 @@ type Options struct {
 	// Addresses of eth0. The default route leads through it.
 	Addresses []netip.Prefix
 	Disks     []Disk
+	// ProductUUID and Serial are what the firmware says; nothing when empty.
+	ProductUUID, Serial string
 	// Image is what the machine shares with others; nil means DefaultImage().
 	Image *Image
 	// Files are put on top of the image, by absolute path.
