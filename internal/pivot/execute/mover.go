@@ -32,7 +32,7 @@ const (
 	quietTimeout = 6 * time.Minute
 	// quietInterval is how often the annotation is looked at meanwhile.
 	quietInterval = 500 * time.Millisecond
-	// refusals of one object by the target's API server before the move is given up. clusterctl alone tries each object
+	// refusals of one object by an API server before the move is given up. clusterctl alone tries each object
 	// for minutes, one after the other, with the source paused.
 	refusals = 6
 )
@@ -84,6 +84,10 @@ type run struct {
 func (r *run) do(ctx context.Context) error {
 	ctx, r.cancel = context.WithCancelCause(ctx)
 	defer r.cancel(nil)
+	for _, side := range []*Side{r.from, r.to} {
+		// clusterctl asks for minutes more otherwise, for each object.
+		defer side.patient.whenLost(side.patient.whenLost(r.cancel))
+	}
 	r.refused = map[pivot.Object]int{}
 	if r.mode == rehearse {
 		err := r.to.Client.Get(ctx, client.ObjectKey{Name: r.namespace}, &corev1.Namespace{})
@@ -123,13 +127,13 @@ func (r *run) fromClient() client.Client {
 			if proceed, err := r.mayWrite(ctx, o, marks); !proceed {
 				return err
 			}
-			return c.Patch(ctx, o, p, options...)
+			return r.answered(r.from, o, c.Patch(ctx, o, p, options...))
 		},
 		Delete: func(ctx context.Context, c client.WithWatch, o client.Object, options ...client.DeleteOption) error {
 			if proceed, err := r.mayWrite(ctx, o, true); !proceed {
 				return err
 			}
-			return c.Delete(ctx, o, options...)
+			return r.answered(r.from, o, c.Delete(ctx, o, options...))
 		},
 	})
 }
@@ -259,7 +263,7 @@ func (r *run) toClient() client.Client {
 			if slices.Contains(r.journal.Existing, r.object(o)) {
 				return nil // It has the same content, and stays what it was for others.
 			}
-			return r.answered(o, c.Update(ctx, o, options...))
+			return r.answered(r.to, o, c.Update(ctx, o, options...))
 		},
 		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch,
 			options ...client.PatchOption) error {
@@ -274,7 +278,7 @@ func (r *run) toClient() client.Client {
 					return err
 				}
 			}
-			return c.Patch(ctx, o, p, options...)
+			return r.answered(r.to, o, c.Patch(ctx, o, p, options...))
 		},
 	})
 }
@@ -328,7 +332,7 @@ func (r *run) create(ctx context.Context, c client.WithWatch, o client.Object, o
 		if err := errors.Join(r.alive(ctx), r.arriving(ctx, object)); err != nil {
 			return r.give(err)
 		}
-		return r.answered(o, c.Create(ctx, o, options...))
+		return r.answered(r.to, o, c.Create(ctx, o, options...))
 	}
 }
 
@@ -348,10 +352,9 @@ func (r *run) pausedThere(ctx context.Context, c client.Client, o client.Object)
 	return nil
 }
 
-// answered gives the move up where the target will not take an object; an API server that does not answer is asked
-// again.
-func (r *run) answered(o client.Object, err error) error {
-	if err == nil || apierrors.IsAlreadyExists(err) || apierrors.IsConflict(err) ||
+// answered gives the move up where a side will not take a write; an API server that does not answer is asked again.
+func (r *run) answered(side *Side, o client.Object, err error) error {
+	if err == nil || apierrors.IsAlreadyExists(err) || apierrors.IsConflict(err) || apierrors.IsNotFound(err) && side == r.from ||
 		apierrors.ReasonForError(err) == metav1.StatusReasonUnknown {
 		return err
 	}
@@ -359,7 +362,7 @@ func (r *run) answered(o client.Object, err error) error {
 	r.refused[object]++
 	final := apierrors.IsInvalid(err) || apierrors.IsForbidden(err) || apierrors.IsBadRequest(err)
 	if final || r.refused[object] >= refusals {
-		return r.give(&rejection{r.to.Name, object, err})
+		return r.give(&rejection{side.Name, object, err})
 	}
 	return err
 }

@@ -107,8 +107,12 @@ func (p *Pivot) undo(ctx context.Context, j *pivot.Journal, reason string) error
 	case errors.Is(err, ErrUndone), errors.Is(err, ErrRefused), errors.Is(err, errOvertaken):
 		return err
 	}
-	return fmt.Errorf("%w; Clusters of namespace %s are still paused on the source: run the same command again, it goes "+
-		"on undoing", err, p.Namespace)
+	next := "it goes on undoing"
+	if j.Phase == pivot.Copying {
+		next = "it goes on copying, and with --abort it undoes"
+	}
+	return fmt.Errorf("%w; Clusters of namespace %s are still paused on the source: run the same command again, %s", err,
+		p.Namespace, next)
 }
 
 func (p *Pivot) takeBack(ctx context.Context, j *pivot.Journal, reason string) error {

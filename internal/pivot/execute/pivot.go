@@ -4,6 +4,7 @@
 package execute
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -54,7 +55,7 @@ type Pivot struct {
 	behind []func(context.Context) error
 	// now is the clock; nil is that of the machine.
 	now func() time.Time
-	// patience is how long the target may take to answer; zero is the usual time.
+	// patience is how long a side may take to answer; zero is the usual time.
 	patience time.Duration
 }
 
@@ -74,6 +75,9 @@ func (p *Pivot) Run(ctx context.Context, wish pivot.Wish) error {
 	}
 	host, _ := os.Hostname()
 	p.holder = fmt.Sprintf("%s, process %d, %s", host, os.Getpid(), uuid.NewString()[:8])
+	for _, side := range []*Side{p.Source, p.Target} {
+		side.patient.grant(cmp.Or(p.patience, patience), func(what string) { p.Report("%s", what) })
+	}
 	j, w, err := p.found(ctx)
 	if err != nil {
 		return err

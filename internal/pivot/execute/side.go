@@ -10,6 +10,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -37,7 +38,8 @@ type Side struct {
 	// Client has the rights of the kubeconfig.
 	Client client.WithWatch
 
-	base cluster.Proxy
+	base    cluster.Proxy
+	patient *patient
 	// version of the ConfigMap that was read or written last; empty when there was none.
 	version string
 }
@@ -45,7 +47,8 @@ type Side struct {
 // Connect reaches a management cluster as clusterctl does. Before is called before each write to it, and keeps it from
 // being made with an error; it may be nil.
 func Connect(ctx context.Context, name string, kubeconfig cluster.Kubeconfig, before func(Write) error) (*Side, error) {
-	s := &Side{Name: name, base: cluster.NewProxy(kubeconfig, cluster.InjectWarningHandler(rest.NoWarnings{}))}
+	s := &Side{Name: name, base: cluster.NewProxy(kubeconfig, cluster.InjectWarningHandler(rest.NoWarnings{})),
+		patient: &patient{side: name}}
 	plain, err := s.base.NewClient(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("reaching the %s: %w", name, err)
@@ -54,6 +57,8 @@ func Connect(ctx context.Context, name string, kubeconfig cluster.Kubeconfig, be
 	if err != nil {
 		return nil, fmt.Errorf("reaching the %s: %w", name, err)
 	}
+	config = rest.CopyConfig(config)
+	config.Wrap(s.patient.wrap)
 	// One client for the whole pivot: clusterctl makes a new one, with its own discovery, for each object.
 	direct, err := client.NewWithWatch(config, client.Options{Scheme: plain.Scheme()})
 	if err != nil {
@@ -182,6 +187,11 @@ func (s *Side) keep(ctx context.Context, j *pivot.Journal) error {
 	}
 	switch {
 	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err), apierrors.IsNotFound(err):
+		there := &corev1.ConfigMap{}
+		if s.Client.Get(ctx, client.ObjectKeyFromObject(kept), there) == nil && maps.Equal(there.Data, kept.Data) {
+			s.version = there.ResourceVersion // It is this very write, whose answer was lost.
+			return nil
+		}
 		return fmt.Errorf("writing the journal of the %s: %w", s.Name, errOvertaken)
 	case err != nil:
 		return fmt.Errorf("writing the journal of the %s: %w", s.Name, err)

@@ -1,0 +1,289 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package execute
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/utils/ptr"
+
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/pivot"
+	"github.com/quoin-dev/cluster-api-provider-quoin/test/integration/rig"
+)
+
+// door is the way to an API server.
+type door struct {
+	t           *testing.T
+	address, to string
+	// deaf loses what the API server answers.
+	deaf atomic.Bool
+
+	mu       sync.Mutex
+	listener net.Listener
+	through  map[net.Conn]bool
+}
+
+// behind is the API server behind a door that is open.
+func behind(t *testing.T, r *rig.Rig) (*door, *rig.Rig) {
+	t.Helper()
+	g := NewWithT(t)
+	at, err := url.Parse(r.Config.Host)
+	g.Expect(err).NotTo(HaveOccurred())
+	if at.Host == "" {
+		at.Host = r.Config.Host
+	}
+	d := &door{t: t, address: "127.0.0.1:0", to: at.Host, through: map[net.Conn]bool{}}
+	d.open()
+	t.Cleanup(d.close)
+	config, err := clientcmd.LoadFromFile(r.Kubeconfig)
+	g.Expect(err).NotTo(HaveOccurred())
+	for _, to := range config.Clusters {
+		to.Server = "https://" + d.address
+	}
+	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
+	g.Expect(clientcmd.WriteToFile(*config, kubeconfig)).To(Succeed())
+	return d, &rig.Rig{Kubeconfig: kubeconfig}
+}
+
+func (d *door) open() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	listener, err := net.Listen("tcp", d.address)
+	if err != nil {
+		d.t.Error(err)
+		return
+	}
+	d.deaf.Store(false)
+	d.listener, d.address = listener, listener.Addr().String()
+	go func() {
+		for {
+			from, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			to, err := net.Dial("tcp", d.to)
+			if err != nil {
+				_ = from.Close()
+				continue
+			}
+			d.mu.Lock()
+			d.through[from], d.through[to] = true, true
+			d.mu.Unlock()
+			go func() { _, _ = io.Copy(to, from); _ = to.Close() }()
+			go func() { _, _ = io.Copy(hears{d, from}, to); _ = from.Close() }()
+		}
+	}()
+}
+
+// hears is the side of the door where answers come out.
+type hears struct {
+	door *door
+	net.Conn
+}
+
+// Write implements io.Writer.
+func (h hears) Write(answer []byte) (int, error) {
+	if h.door.deaf.Load() {
+		return len(answer), nil
+	}
+	return h.Conn.Write(answer)
+}
+
+// close the door: connections end, and new ones are refused.
+func (d *door) close() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	_ = d.listener.Close()
+	for connection := range d.through {
+		_ = connection.Close()
+	}
+	clear(d.through)
+}
+
+// stops has the API server end now and answer again a while later.
+func (d *door) stops(within time.Duration) {
+	d.close()
+	time.AfterFunc(within, d.open)
+}
+
+// loses has the API server carry out what it is asked next, and end before it answers.
+func (d *door) loses(within time.Duration) {
+	d.deaf.Store(true)
+	time.AfterFunc(300*time.Millisecond, func() { d.stops(within) })
+}
+
+// moments of a pivot, each of which begins with a write; released is whether something was deleted on the source before.
+var moments = map[string]func(w Write, released bool) bool{
+	"the journal":        func(w Write, _ bool) bool { return w.String() == "target create ConfigMap "+JournalName },
+	"the pause":          func(w Write, _ bool) bool { return w.String() == "source patch Cluster c" },
+	"the first copy":     func(w Write, _ bool) bool { return w.String() == "target create Cluster c" },
+	"the last copy":      func(w Write, _ bool) bool { return w.String() == "target create QuoinMachine m" },
+	"the first deletion": func(w Write, _ bool) bool { return w.Side == "source" && w.Verb == "delete" },
+	"the last deletion":  func(w Write, _ bool) bool { return w.String() == "source delete Cluster c" },
+	"the resumption":     func(w Write, released bool) bool { return released && w.String() == "target patch Cluster c" },
+}
+
+// at does something once, before the write with which a moment begins.
+func at(moment string, do func()) (func(int, Write) error, *bool) {
+	came, released := new(bool), false
+	return func(_ int, w Write) error {
+		if !*came && moments[moment](w, released) {
+			*came = true
+			do()
+		}
+		released = released || w.Side == "source" && w.Verb == "delete"
+		return nil
+	}, came
+}
+
+// One of the API servers stops in the middle and comes back, with answers lost or without: the command waits, and finishes.
+func TestAPivotOutlastsAnAPIServerThatStops(t *testing.T) {
+	const silence = time.Second
+	number := 0
+	for _, side := range []string{"source", "target"} {
+		for _, moment := range slices.Sorted(maps.Keys(moments)) {
+			for _, how := range []string{"stops", "loses an answer"} {
+				namespace := fmt.Sprintf("silent-%d", number)
+				number++
+				t.Run(side+" "+how+" at "+moment, func(t *testing.T) {
+					t.Parallel()
+					s := newSite(t, namespace)
+					source, target := s.source, s.target
+					var d *door
+					if side == "source" {
+						d, source = behind(t, source)
+					} else {
+						d, target = behind(t, target)
+					}
+					before, came := at(moment, func() {
+						if how == "stops" && os.Getenv("QUOIN_SIM_LONG") != "" {
+							d.stops(time.Minute)
+						} else if how == "stops" {
+							d.stops(silence)
+						} else {
+							d.loses(silence)
+						}
+					})
+					_, err := s.run(source, target, pivot.Wish{}, before)
+					s.g.Expect(*came).To(BeTrue())
+					s.g.Expect(err).NotTo(HaveOccurred(), strings.Join(s.lines, "\n"))
+					s.g.Expect(s.lines).To(ContainElement(ContainSubstring("the " + side + " does not answer")))
+					s.rests(s.target, s.source)
+				})
+			}
+		}
+	}
+}
+
+// An API server that is away for longer ends the command, which says what is paused. Once it is back the same command
+// finishes, or goes on undoing what it had begun to undo.
+func TestAPivotOfAnAPIServerThatIsAwayForLong(t *testing.T) {
+	for i, moment := range slices.Sorted(maps.Keys(moments)) {
+		t.Run(moment, func(t *testing.T) {
+			t.Parallel()
+			s := newSite(t, fmt.Sprintf("away-%d", i))
+			s.patience = time.Second
+			d, target := behind(t, s.target)
+			before, came := at(moment, d.close)
+			_, err := s.run(s.source, target, pivot.Wish{}, before)
+			t.Log(err)
+			s.g.Expect(*came).To(BeTrue())
+			s.g.Expect(err).To(MatchError(Or(ContainSubstring("connection refused"), ContainSubstring("has not answered"))))
+			s.g.Expect(err.Error()).NotTo(ContainSubstring("attempts"), "clusterctl went on asking")
+			s.sound()
+			if !s.acts(s.source) {
+				s.g.Expect(err).To(MatchError(ContainSubstring("run the same command again")))
+			}
+			d.open()
+			_, err = s.run(s.source, target, pivot.Wish{}, nil)
+			if errors.Is(err, ErrUndone) {
+				s.rests(s.source, s.target)
+				return
+			}
+			s.g.Expect(err).NotTo(HaveOccurred(), strings.Join(s.lines, "\n"))
+			s.rests(s.target, s.source)
+		})
+	}
+}
+
+// A webhook of one side is missing, before a pivot begins or from the middle of it on. What moves is back on the source, or
+// wholly on the target once the webhook is there.
+func TestAPivotWithoutAWebhook(t *testing.T) {
+	for name, row := range map[string]struct {
+		side, moment string
+		outcome      error
+		message      string
+	}{
+		"target from the beginning":   {"target", "", ErrRefused, "no-such-webhook"},
+		"target at the first copy":    {"target", "the first copy", ErrUndone, "the target refuses"},
+		"source at the pause":         {"source", "the pause", ErrUndone, "no-such-webhook"},
+		"source at the last copy":     {"source", "the last copy", nil, "run the same command again"},
+		"source at the last deletion": {"source", "the last deletion", nil, "run the same command again"},
+		"target at its resumption":    {"target", "the resumption", nil, "run the same command again"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			namespace := "webhook-" + strings.ReplaceAll(name, " ", "-")
+			s := newSite(t, namespace)
+			r := map[string]*rig.Rig{"source": s.source, "target": s.target}[row.side]
+			missing := missingWebhook(namespace)
+			appears := func() { s.g.Expect(r.Client.Create(t.Context(), missing.DeepCopy())).To(Succeed()) }
+			t.Cleanup(func() { _ = r.Client.Delete(t.Context(), missing.DeepCopy()) })
+			var before func(int, Write) error
+			if row.moment == "" {
+				appears()
+			} else {
+				before, _ = at(row.moment, appears)
+			}
+			_, err := s.run(s.source, s.target, pivot.Wish{}, before)
+			t.Log(err)
+			s.g.Expect(err).To(MatchError(ContainSubstring(row.message)))
+			s.sound()
+			if row.outcome != nil {
+				s.g.Expect(err).To(MatchError(row.outcome))
+				s.rests(s.source, s.target)
+				return
+			}
+			s.g.Expect(r.Client.Delete(t.Context(), missing.DeepCopy())).To(Succeed())
+			s.g.Eventually(func() error {
+				_, err := s.run(s.source, s.target, pivot.Wish{}, nil)
+				return err
+			}).WithTimeout(30 * time.Second).Should(Succeed())
+			s.rests(s.target, s.source)
+		})
+	}
+}
+
+// missingWebhook is asked about what Cluster API and its providers keep in the namespace, and never answers.
+func missingWebhook(namespace string) *admissionv1.ValidatingWebhookConfiguration {
+	return &admissionv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: namespace},
+		Webhooks: []admissionv1.ValidatingWebhook{{
+			Name:                    "no-such-webhook.example.com",
+			ClientConfig:            admissionv1.WebhookClientConfig{URL: ptr.To("https://127.0.0.1:1/")},
+			NamespaceSelector:       &metav1.LabelSelector{MatchLabels: map[string]string{"kubernetes.io/metadata.name": namespace}},
+			SideEffects:             ptr.To(admissionv1.SideEffectClassNone),
+			AdmissionReviewVersions: []string{"v1"},
+			Rules: []admissionv1.RuleWithOperations{{
+				Operations: []admissionv1.OperationType{admissionv1.OperationAll},
+				Rule: admissionv1.Rule{APIGroups: []string{"cluster.x-k8s.io",
+					"infrastructure.cluster.x-k8s.io"}, APIVersions: []string{"*"}, Resources: []string{"*"}},
+			}},
+		}}}
+}
