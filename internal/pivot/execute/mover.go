@@ -84,10 +84,9 @@ type run struct {
 func (r *run) do(ctx context.Context) error {
 	ctx, r.cancel = context.WithCancelCause(ctx)
 	defer r.cancel(nil)
-	for _, side := range []*Side{r.from, r.to} {
-		// clusterctl asks for minutes more otherwise, for each object.
-		defer side.patient.whenLost(side.patient.whenLost(r.cancel))
-	}
+	// clusterctl asks for minutes more otherwise, for each object.
+	defer r.from.patient.whenLost(r.from.patient.whenLost(r.cancel))
+	defer r.to.patient.whenLost(r.to.patient.whenLost(r.cancel))
 	r.refused = map[pivot.Object]int{}
 	if r.mode == rehearse {
 		err := r.to.Client.Get(ctx, client.ObjectKey{Name: r.namespace}, &corev1.Namespace{})
@@ -354,7 +353,8 @@ func (r *run) pausedThere(ctx context.Context, c client.Client, o client.Object)
 
 // answered gives the move up where a side will not take a write; an API server that does not answer is asked again.
 func (r *run) answered(side *Side, o client.Object, err error) error {
-	if err == nil || apierrors.IsAlreadyExists(err) || apierrors.IsConflict(err) || apierrors.IsNotFound(err) && side == r.from ||
+	if err == nil || apierrors.IsAlreadyExists(err) || apierrors.IsConflict(err) ||
+		apierrors.IsNotFound(err) && side == r.from ||
 		apierrors.ReasonForError(err) == metav1.StatusReasonUnknown {
 		return err
 	}

@@ -174,12 +174,13 @@ func TestAPivotOutlastsAnAPIServerThatStops(t *testing.T) {
 						d, target = behind(t, target)
 					}
 					before, came := at(moment, func() {
-						if how == "stops" && os.Getenv("QUOIN_SIM_LONG") != "" {
-							d.stops(time.Minute)
-						} else if how == "stops" {
-							d.stops(silence)
-						} else {
+						switch {
+						case how != "stops":
 							d.loses(silence)
+						case os.Getenv("QUOIN_SIM_LONG") != "":
+							d.stops(time.Minute)
+						default:
+							d.stops(silence)
 						}
 					})
 					_, err := s.run(source, target, pivot.Wish{}, before)
@@ -240,6 +241,7 @@ func TestAPivotWithoutAWebhook(t *testing.T) {
 		"target at its resumption":    {"target", "the resumption", nil, "run the same command again"},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			namespace := "webhook-" + strings.ReplaceAll(name, " ", "-")
 			s := newSite(t, namespace)
 			r := map[string]*rig.Rig{"source": s.source, "target": s.target}[row.side]
