@@ -85,8 +85,8 @@ func (r *run) do(ctx context.Context) error {
 	ctx, r.cancel = context.WithCancelCause(ctx)
 	defer r.cancel(nil)
 	// clusterctl asks for minutes more otherwise, for each object.
-	defer r.from.patient.whenLost(r.from.patient.whenLost(r.cancel))
-	defer r.to.patient.whenLost(r.to.patient.whenLost(r.cancel))
+	defer r.from.patient.whenLost(r.cancel)()
+	defer r.to.patient.whenLost(r.cancel)()
 	r.refused = map[pivot.Object]int{}
 	if r.mode == rehearse {
 		err := r.to.Client.Get(ctx, client.ObjectKey{Name: r.namespace}, &corev1.Namespace{})

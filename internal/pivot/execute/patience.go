@@ -54,12 +54,17 @@ func (p *patient) grant(within time.Duration, waiting func(string)) {
 	p.within, p.waiting, p.since = within, waiting, time.Time{}
 }
 
-// whenLost has the function called when the side has not answered for too long, and returns the former one.
-func (p *patient) whenLost(do func(error)) (former func(error)) {
+// whenLost has the function called when the side has not answered for too long, until what it returns is called.
+func (p *patient) whenLost(do func(error)) (restore func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	former, p.lost = p.lost, do
-	return former
+	former := p.lost
+	p.lost = do
+	return func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.lost = former
+	}
 }
 
 // RoundTrip implements http.RoundTripper.
