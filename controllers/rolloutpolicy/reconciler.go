@@ -238,18 +238,18 @@ func (r *Reconciler) lead(
 	seen.fill(nodes)
 	plan, err := r.looks(ctx, policy, cluster, seen)
 	if err != nil {
-		return ctrl.Result{}, err
+		return ctrl.Result{}, errors.Join(failed, err)
 	}
 	if changes(plan) {
 		if seen, err = r.observe(ctx, r.APIReader, policy, cluster); err != nil {
-			return ctrl.Result{}, err
+			return ctrl.Result{}, errors.Join(failed, err)
 		}
 		seen.fill(nodes)
 		plan = rollout.Plan(seen.state, &policy.Spec, r.Clock.Now())
 	}
 	if deletes(plan) || replaces(plan) {
 		if is, err := r.current(ctx, seen, policy, cluster); err != nil || !is {
-			return ctrl.Result{RequeueAfter: cacheLag}, err
+			return ctrl.Result{RequeueAfter: cacheLag}, errors.Join(failed, err)
 		}
 	}
 	dead, err := r.execute(ctx, policy, cluster, seen, &plan)

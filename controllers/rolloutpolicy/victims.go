@@ -91,8 +91,8 @@ func (r *Reconciler) mark(ctx context.Context, machine *clusterv1.Machine, on bo
 }
 
 // remove deletes exactly the Machine that was read, after it wrote down why: a process that ends in between goes on
-// with the same one. A deletion that fails leaves all
-// others of its pool as they are, or more would be missing than may be (K-9).
+// with the same one. A deletion that fails leaves all others of its pool as they are, or more would be missing than may
+// be (K-9).
 func (r *Reconciler) remove(
 	ctx context.Context, policy *quoinv1.RolloutPolicy, machine *clusterv1.Machine, d rollout.Decision,
 ) error {
