@@ -69,10 +69,11 @@ func (p *patient) whenLost(do func(error)) (restore func()) {
 
 // RoundTrip implements http.RoundTripper.
 func (p *patient) RoundTrip(request *http.Request) (*http.Response, error) {
-	ctx := request.Context()
+	ctx, body := request.Context(), request.GetBody
 	for again := request; ; {
 		response, err := p.next.RoundTrip(again)
-		if !p.waits(ctx, err) {
+		// A transport reads and closes the body, whatever comes of it.
+		if !p.waits(ctx, err) || body == nil && request.Body != nil {
 			return response, err //nolint:wrapcheck // it is the transport's
 		}
 		select {
@@ -81,8 +82,8 @@ func (p *patient) RoundTrip(request *http.Request) (*http.Response, error) {
 		case <-time.After(silenceInterval):
 		}
 		again = request.Clone(ctx)
-		if request.GetBody != nil {
-			if again.Body, err = request.GetBody(); err != nil {
+		if body != nil {
+			if again.Body, err = body(); err != nil {
 				return nil, fmt.Errorf("sending a request to the %s again: %w", p.side, err)
 			}
 		}

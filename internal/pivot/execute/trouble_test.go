@@ -9,6 +9,7 @@ import (
 	"io"
 	"maps"
 	"net"
+	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -67,6 +68,11 @@ func (d *door) open() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	listener, err := net.Listen("tcp", d.address)
+	for try := 0; err != nil && try < 100; try++ {
+		// Meanwhile another process may have been given the port for a moment.
+		time.Sleep(50 * time.Millisecond)
+		listener, err = net.Listen("tcp", d.address)
+	}
 	if err != nil {
 		d.t.Error(err)
 		return
@@ -157,12 +163,15 @@ func at(moment string, do func()) (func(int, Write) error, *bool) {
 // One of the API servers stops in the middle and comes back, with answers lost or without: the command waits, and finishes.
 func TestAPivotOutlastsAnAPIServerThatStops(t *testing.T) {
 	const silence = time.Second
-	number := 0
+	long, number := os.Getenv("QUOIN_SIM_LONG") != "", 0
 	for _, side := range []string{"source", "target"} {
 		for _, moment := range slices.Sorted(maps.Keys(moments)) {
 			for _, how := range []string{"stops", "loses an answer"} {
 				namespace := fmt.Sprintf("silent-%d", number)
 				number++
+				if !long && number%3 != 0 {
+					continue // Each side, moment and way is left in some pair.
+				}
 				t.Run(side+" "+how+" at "+moment, func(t *testing.T) {
 					t.Parallel()
 					s := newSite(t, namespace)
@@ -177,7 +186,7 @@ func TestAPivotOutlastsAnAPIServerThatStops(t *testing.T) {
 						switch {
 						case how != "stops":
 							d.loses(silence)
-						case os.Getenv("QUOIN_SIM_LONG") != "":
+						case long:
 							d.stops(time.Minute)
 						default:
 							d.stops(silence)
@@ -272,6 +281,49 @@ func TestAPivotWithoutAWebhook(t *testing.T) {
 		})
 	}
 }
+
+// A request whose content cannot be had a second time is not sent again without it.
+func TestARequestIsSentAgainWholeOrNotAtAll(t *testing.T) {
+	for name, row := range map[string]struct {
+		again bool
+		times int
+	}{"whole": {true, 2}, "not at all": {false, 1}} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			var sent []string
+			p := &patient{side: "target"}
+			p.wrap(transport(func(r *http.Request) (*http.Response, error) {
+				content, err := io.ReadAll(r.Body)
+				g.Expect(err).NotTo(HaveOccurred())
+				if sent = append(sent, string(content)); len(sent) == 1 {
+					return nil, io.EOF
+				}
+				return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody}, nil
+			}))
+			p.grant(time.Minute, func(string) {})
+			request, err := http.NewRequestWithContext(t.Context(), http.MethodPut, "https://target/", strings.NewReader("whole"))
+			g.Expect(err).NotTo(HaveOccurred())
+			if !row.again {
+				request.GetBody = nil
+			}
+			response, err := p.RoundTrip(request)
+			if row.again {
+				g.Expect(err).NotTo(HaveOccurred())
+				g.Expect(response.Body.Close()).To(Succeed())
+			} else {
+				g.Expect(err).To(MatchError(io.EOF))
+			}
+			g.Expect(sent).To(HaveLen(row.times))
+			g.Expect(sent).To(HaveEach("whole"))
+		})
+	}
+}
+
+// transport is a function that sends requests.
+type transport func(*http.Request) (*http.Response, error)
+
+// RoundTrip implements http.RoundTripper.
+func (f transport) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
 // missingWebhook is asked about what Cluster API and its providers keep in the namespace, and never answers.
 func missingWebhook(namespace string) *admissionv1.ValidatingWebhookConfiguration {
