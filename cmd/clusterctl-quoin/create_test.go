@@ -318,3 +318,19 @@ func TestOnlyMissingProvidersAreInstalled(t *testing.T) {
 	g.Expect(missing.ControlPlaneProviders).To(Equal([]string{"quoin"}), "one of the same name serves another purpose")
 	g.Expect(missing.InfrastructureProviders).To(Equal([]string{"docker"}))
 }
+
+// What goes through a bootstrap cluster finds the providers there that it has at home, whatever is newest: clusterctl moves
+// nothing to older ones, and it could not come back.
+func TestABootstrapClusterGetsTheProvidersOfHome(t *testing.T) {
+	g := NewWithT(t)
+	p := &providers{config: "c", core: "cluster-api", bootstraps: []string{"kubeadm"}, controlPlanes: []string{"quoin:v0.3.0"},
+		infras: []string{"quoin", "docker"}}
+	as := p.as([]clusterctlv1.Provider{
+		{Type: string(clusterctlv1.CoreProviderType), ProviderName: "cluster-api", Version: "v1.14.1"},
+		{Type: string(clusterctlv1.BootstrapProviderType), ProviderName: "kubeadm", Version: "v1.14.0"},
+		{Type: string(clusterctlv1.ControlPlaneProviderType), ProviderName: "quoin", Version: "v0.1.0"},
+		{Type: string(clusterctlv1.InfrastructureProviderType), ProviderName: "quoin", Version: "v0.2.0"},
+	})
+	g.Expect(*as).To(Equal(providers{config: "c", core: "cluster-api:v1.14.1", bootstraps: []string{"kubeadm:v1.14.0"},
+		controlPlanes: []string{"quoin:v0.3.0"}, infras: []string{"quoin:v0.2.0", "docker"}}), "docker is not at home")
+}

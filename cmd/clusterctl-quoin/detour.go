@@ -143,7 +143,15 @@ func (d *detour) reach(ctx context.Context, next stage) error {
 	case makeBootstrap:
 		return d.bootstrap.create(ctx, d.workspace, d.wish.ClusterName)
 	case installThere:
-		return d.providers.install(ctx, d.there())
+		c, err := cluster.NewProxy(d.home).NewClient(ctx)
+		if err != nil {
+			return fmt.Errorf("reaching the cluster: %w", err)
+		}
+		home, err := installed(ctx, c)
+		if err != nil {
+			return err
+		}
+		return d.providers.as(home).install(ctx, d.there())
 	case pivotThere:
 		return d.pivot(ctx, &pivotOptions{to: d.there()}, d.home)
 	case upgradeThere:

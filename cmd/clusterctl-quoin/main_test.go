@@ -341,3 +341,12 @@ func TestThePivotBackNeedsNoHand(t *testing.T) {
 		g.Expect(again.Source).To(Equal(self), "the same way while it is %s", phase)
 	}
 }
+
+// A shell completes the program by its own name.
+func TestShellsCompleteTheProgram(t *testing.T) {
+	g, out := NewWithT(t), &bytes.Buffer{}
+	root := newRoot(out)
+	root.SetArgs([]string{"completion", "bash"})
+	g.Expect(root.Execute()).To(Succeed())
+	g.Expect(out.String()).To(MatchRegexp(`complete .*-F __start_clusterctl-quoin clusterctl-quoin`))
+}

@@ -23,7 +23,7 @@ type options struct {
 func newRoot(out io.Writer) *cobra.Command {
 	o := &options{out: out}
 	root := &cobra.Command{
-		Use:   "quoin",
+		Use:   "clusterctl-quoin", // as shells complete it
 		Short: "Give bare metal clusters a management cluster, move them to another one, and upgrade them",
 		Long: "Give bare metal clusters a management cluster, move them to another one, and upgrade them.\n\n" +
 			"Exit codes: 0 done, 1 failed, 3 refused (nothing was done), 4 undone (what was begun was taken back).",

@@ -72,6 +72,30 @@ func (p *providers) missing(there []clusterctlv1.Provider) clusterctl.InitOption
 	}
 }
 
+// as are the wanted providers in the versions that a management cluster has, where no other version is wanted: clusterctl
+// moves no objects to older providers, so what goes somewhere and comes back finds the same ones.
+func (p *providers) as(there []clusterctlv1.Provider) *providers {
+	in := func(kind clusterctlv1.ProviderType, wanted ...string) (all []string) {
+		for _, want := range wanted {
+			i := slices.IndexFunc(there, func(p clusterctlv1.Provider) bool {
+				return p.Type == string(kind) && p.ProviderName == want && p.Version != ""
+			})
+			if i >= 0 {
+				want += ":" + there[i].Version
+			}
+			all = append(all, want)
+		}
+		return all
+	}
+	return &providers{
+		config:        p.config,
+		core:          strings.Join(in(clusterctlv1.CoreProviderType, p.core), ""),
+		bootstraps:    in(clusterctlv1.BootstrapProviderType, p.bootstraps...),
+		controlPlanes: in(clusterctlv1.ControlPlaneProviderType, p.controlPlanes...),
+		infras:        in(clusterctlv1.InfrastructureProviderType, p.infras...),
+	}
+}
+
 // names of the providers that are to be installed.
 func names(o clusterctl.InitOptions) []string {
 	all := slices.Concat(o.BootstrapProviders, o.ControlPlaneProviders, o.InfrastructureProviders)
@@ -83,11 +107,17 @@ func names(o clusterctl.InitOptions) []string {
 
 // lacking are the wanted providers that a management cluster does not have.
 func (p *providers) lacking(ctx context.Context, c client.Client) (clusterctl.InitOptions, error) {
+	there, err := installed(ctx, c)
+	return p.missing(there), err
+}
+
+// installed are the providers that a management cluster has.
+func installed(ctx context.Context, c client.Client) ([]clusterctlv1.Provider, error) {
 	list := &clusterctlv1.ProviderList{}
 	if err := c.List(ctx, list); err != nil && !meta.IsNoMatchError(err) && !apierrors.IsNotFound(err) {
-		return clusterctl.InitOptions{}, fmt.Errorf("listing providers: %w", err)
+		return nil, fmt.Errorf("listing providers: %w", err)
 	}
-	return p.missing(list.Items), nil
+	return list.Items, nil
 }
 
 // lacks names them.
