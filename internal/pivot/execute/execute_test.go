@@ -459,7 +459,8 @@ func half(t *testing.T, namespace string) *site {
 	return s
 }
 
-// The undoing is killed before each of its writes. The same command goes on with it, also without --abort.
+// The undoing is killed before each of its writes. The same command goes on with it, also without --abort once it is written
+// down that it undoes.
 func TestAnUndoingThatIsKilledAnywhere(t *testing.T) {
 	s := half(t, "undo-none")
 	all, err := s.run(s.source, s.target, pivot.Wish{Abort: true}, nil)
@@ -470,10 +471,15 @@ func TestAnUndoingThatIsKilledAnywhere(t *testing.T) {
 			continue
 		}
 		s := half(t, fmt.Sprintf("undo-%d", i+1))
-		_, err := s.run(s.source, s.target, pivot.Wish{Abort: true}, before(i+1))
-		s.g.Expect(err).To(HaveOccurred())
+		_, killed := s.run(s.source, s.target, pivot.Wish{Abort: true}, before(i+1))
+		s.g.Expect(killed).To(HaveOccurred())
 		s.sound()
-		_, err = s.run(s.source, s.target, pivot.Wish{Abort: i == 0}, nil)
+		target, err := Connect(t.Context(), "target", cluster.Kubeconfig{Path: s.target.Kubeconfig}, nil)
+		s.g.Expect(err).NotTo(HaveOccurred())
+		kept, err := target.journal(t.Context(), s.namespace)
+		s.g.Expect(err).NotTo(HaveOccurred())
+		s.g.Expect(i < 2 || kept.Phase == pivot.Undoing || kept.Phase == pivot.Undone).To(BeTrue(), "it is written down first")
+		_, err = s.run(s.source, s.target, pivot.Wish{Abort: kept.Phase == pivot.Copying}, nil)
 		s.g.Expect(err).To(MatchError(ErrUndone), strings.Join(s.lines, "\n"))
 		s.rests(s.source, s.target)
 		t.Logf("%2d  %-45s undone", i+1, write)

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/client-go/rest"
 
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/pivot"
 )
@@ -41,10 +42,16 @@ type patient struct {
 	lost func(error)
 }
 
-// wrap is for a rest.Config.
-func (p *patient) wrap(next http.RoundTripper) http.RoundTripper {
-	p.next = next
-	return p
+// configure returns a configuration whose requests are sent again. What they may take in all is longer than patience, or
+// clusterctl's own limit of 30 seconds would end them before; one API server that hangs is noticed by its connection.
+func (p *patient) configure(config *rest.Config) *rest.Config {
+	config = rest.CopyConfig(config)
+	config.Timeout += patience
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		p.next = next
+		return p
+	})
+	return config
 }
 
 // grant has requests sent again from here on.

@@ -57,8 +57,7 @@ func Connect(ctx context.Context, name string, kubeconfig cluster.Kubeconfig, be
 	if err != nil {
 		return nil, fmt.Errorf("reaching the %s: %w", name, err)
 	}
-	config = rest.CopyConfig(config)
-	config.Wrap(s.patient.wrap)
+	config = s.patient.configure(config)
 	// One client for the whole pivot: clusterctl makes a new one, with its own discovery, for each object.
 	direct, err := client.NewWithWatch(config, client.Options{Scheme: plain.Scheme()})
 	if err != nil {

@@ -25,6 +25,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -294,6 +295,13 @@ func TestAPivotWithoutAWebhook(t *testing.T) {
 	}
 }
 
+// No request ends before patience does: clusterctl gives each 30 seconds.
+func TestARequestMayTakeAsLongAsPatience(t *testing.T) {
+	g, given := NewWithT(t), &rest.Config{Timeout: 30 * time.Second}
+	g.Expect((&patient{}).configure(given).Timeout).To(BeNumerically(">", patience))
+	g.Expect(given.Timeout).To(Equal(30*time.Second), "it is clusterctl's own")
+}
+
 // A request whose content cannot be had a second time is not sent again without it.
 func TestARequestIsSentAgainWholeOrNotAtAll(t *testing.T) {
 	for name, row := range map[string]struct {
@@ -303,15 +311,14 @@ func TestARequestIsSentAgainWholeOrNotAtAll(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
 			var sent []string
-			p := &patient{side: "target"}
-			p.wrap(transport(func(r *http.Request) (*http.Response, error) {
+			p := &patient{side: "target", next: transport(func(r *http.Request) (*http.Response, error) {
 				content, err := io.ReadAll(r.Body)
 				g.Expect(err).NotTo(HaveOccurred())
 				if sent = append(sent, string(content)); len(sent) == 1 {
 					return nil, io.EOF
 				}
 				return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody}, nil
-			}))
+			})}
 			p.grant(time.Minute, func(string) {})
 			request, err := http.NewRequestWithContext(t.Context(), http.MethodPut, "https://target/", strings.NewReader("whole"))
 			g.Expect(err).NotTo(HaveOccurred())
