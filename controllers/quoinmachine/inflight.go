@@ -80,8 +80,8 @@ func (r *Reconciler) redoDeletion(
 	machine := v.machine
 	if r.nodeUnseen(ctx, quoinMachine, v) {
 		r.event(quoinMachine, machine, "Normal", "DeletionWaits", "Machine %s was being deleted before it was moved, and is "+
-			"again when Cluster API has found its Node: until then it would go without its hooks and without a drain",
-			machine.Name)
+			"again when Cluster API has found its Node: until then it would go without its hooks and without a drain. "+
+			"Delete it by hand if that is meant", machine.Name)
 		return redoEvery, nil
 	}
 	err := r.Client.Delete(ctx, machine.DeepCopy(), client.Preconditions{UID: &machine.UID})

@@ -228,7 +228,7 @@ func (m *movable) worksFromThePause() (line movedOver) {
 }
 
 // deletesAtThePause has somebody delete the Machine right before the pause is written. Its copy is no longer being deleted, and
-// is deleted again; the host is released clean.
+// is deleted again once its Node is known; the host is released clean.
 func (m *movable) deletesAtThePause() (line movedOver) {
 	key := client.ObjectKey{Namespace: m.key.Namespace, Name: "m"}
 	line.move = m.move(func(number int, what string) error {
@@ -242,6 +242,9 @@ func (m *movable) deletesAtThePause() (line movedOver) {
 		return nil
 	})
 	m.g.Expect(line.move.Run(m.t.Context())).To(Succeed())
+	found := &clusterv1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
+	m.g.Expect(m.second.Client.Status().Patch(m.t.Context(), found, client.RawPatch(types.MergePatchType,
+		[]byte(`{"status":{"nodeRef":{"name":"m"}}}`)))).To(Succeed(), "as Cluster API does")
 	m.g.Eventually(func() bool {
 		machine := &clusterv1.Machine{}
 		err := m.second.Client.Get(m.t.Context(), key, machine)
