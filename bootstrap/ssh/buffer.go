@@ -14,7 +14,7 @@ type headBuffer struct {
 	// take and give are those of an OutputRoom; nil where nothing bounds more than limit.
 	take func() error
 	give func()
-	// full is called once, when take refuses.
+	// full is called when take refuses.
 	full func(error)
 
 	mu     sync.Mutex
@@ -48,7 +48,6 @@ func (b *headBuffer) fits() bool {
 		return true
 	case len(b.pieces) > 0 && b.take != nil:
 		if err := b.take(); err != nil {
-			b.drop()
 			b.full(err)
 			return false
 		}
@@ -61,10 +60,6 @@ func (b *headBuffer) fits() bool {
 func (b *headBuffer) release() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.drop()
-}
-
-func (b *headBuffer) drop() {
 	for i := 1; i < len(b.pieces) && b.give != nil; i++ {
 		b.give()
 	}
