@@ -8,27 +8,70 @@ import (
 	"sync"
 )
 
-// headBuffer keeps the beginning of what is written.
+// headBuffer keeps the beginning of what is written, in pieces of OutputPiece. It takes room for each but the first.
 type headBuffer struct {
-	mu    sync.Mutex
 	limit int
-	cut   bool
-	buf   bytes.Buffer
+	// take and give are those of an OutputRoom; nil where nothing bounds more than limit.
+	take func() error
+	give func()
+	// full is called when take refuses.
+	full func(error)
+
+	mu     sync.Mutex
+	length int
+	cut    bool
+	pieces [][]byte
+	// released: nothing is kept any more.
+	released bool
 }
 
 func (b *headBuffer) Write(p []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	room := b.limit - b.buf.Len()
-	if len(p) > room {
-		b.cut = true
-		b.buf.Write(p[:room])
-		return len(p), nil
+	rest := p[:min(len(p), b.limit-b.length)]
+	b.cut = b.cut || len(rest) < len(p)
+	for len(rest) > 0 && b.fits() {
+		last := len(b.pieces) - 1
+		n := min(len(rest), OutputPiece-len(b.pieces[last]))
+		b.pieces[last] = append(b.pieces[last], rest[:n]...)
+		b.length, rest = b.length+n, rest[n:]
 	}
-	return b.buf.Write(p)
+	return len(p), nil
 }
 
-func (b *headBuffer) String() string  { b.mu.Lock(); defer b.mu.Unlock(); return b.buf.String() }
+// fits reports whether the last piece has room, or else one more is begun.
+func (b *headBuffer) fits() bool {
+	switch {
+	case b.released:
+		return false
+	case b.length < len(b.pieces)*OutputPiece:
+		return true
+	case len(b.pieces) > 0 && b.take != nil:
+		if err := b.take(); err != nil {
+			b.full(err)
+			return false
+		}
+	}
+	b.pieces = append(b.pieces, nil)
+	return true
+}
+
+// release gives the room back. A host that does not let go of its command may still write.
+func (b *headBuffer) release() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for i := 1; i < len(b.pieces) && b.give != nil; i++ {
+		b.give()
+	}
+	b.pieces, b.released = nil, true
+}
+
+func (b *headBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return string(bytes.Join(b.pieces, nil))
+}
+
 func (b *headBuffer) truncated() bool { b.mu.Lock(); defer b.mu.Unlock(); return b.cut }
 
 // tailBuffer keeps the end of what is written.

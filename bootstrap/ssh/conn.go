@@ -38,6 +38,9 @@ type Conn struct {
 	via      *Conn
 	sessions chan struct{}
 	closed   chan struct{}
+	// output has room for what the commands of owner's host print; nil bounds nothing.
+	output OutputRoom
+	owner  string
 	// needsTerminal is learnt from sudo's first refusal.
 	needsTerminal atomic.Bool
 	clock         clock.PassiveClock
@@ -57,6 +60,7 @@ func newConn(client *ssh.Client, h *handshake, o PoolOptions) *Conn {
 		endpoint: h.target.Endpoint(), user: h.target.User, sudoCommand: h.target.SudoCommand,
 		place: h.target.place(), credentials: h.target.credentials(), made: time.Now(),
 		sessions: make(chan struct{}, maxSessions), closed: make(chan struct{}), clock: o.Clock, lastUsed: o.Clock.Now(),
+		output: o.Output, owner: h.target.Owner,
 	}
 	go func() {
 		_ = client.Wait()

@@ -262,6 +262,9 @@ type PoolOptions struct {
 	// addresses that this process itself connects to, so for a bastion and not for the hosts behind it. Nothing is refused
 	// when nil.
 	Control func(ctx context.Context, network, address string, c syscall.RawConn) error
+	// Output bounds the standard output that is kept at once: a command that prints more than there is room for ends with
+	// an *OutputError. Nothing is bounded but by MaxStdout when nil.
+	Output OutputRoom
 	// Clock tells how long a pooled connection was idle; the real one when nil.
 	Clock clock.WithTicker
 }

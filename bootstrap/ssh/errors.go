@@ -110,6 +110,19 @@ func (e *InterruptedError) Error() string {
 
 func (e *InterruptedError) Unwrap() error { return e.Err }
 
+// OutputError says that a command printed more than PoolOptions.Output has room for, and was ended for it: it may have
+// run, in part or in whole. The host answers.
+type OutputError struct {
+	Endpoint string
+	Err      error
+}
+
+func (e *OutputError) Error() string {
+	return fmt.Sprintf("a command on %s was ended for what it prints: %v", e.Endpoint, e.Err)
+}
+
+func (e *OutputError) Unwrap() error { return e.Err }
+
 // HostKeyChangedError says that the host presented a key that is not pinned, or a certificate that is not accepted.
 // Nothing was sent, not even our identity.
 type HostKeyChangedError struct {
@@ -259,6 +272,7 @@ func (e *ForwardingError) Unwrap() error { return e.Err }
 func IsTransient(err error) bool {
 	var unreachable *UnreachableError
 	var interrupted *InterruptedError
+	var output *OutputError
 	var forwarding *ForwardingError
 	var bastion *BastionError
 	if errors.As(err, &bastion) {
@@ -268,7 +282,7 @@ func IsTransient(err error) bool {
 	switch {
 	case errors.As(err, &forwarding):
 		return !forwarding.Prohibited
-	case errors.As(err, &unreachable), errors.As(err, &interrupted):
+	case errors.As(err, &unreachable), errors.As(err, &interrupted), errors.As(err, &output):
 		return true
 	}
 	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)

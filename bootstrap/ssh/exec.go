@@ -43,8 +43,8 @@ func (c *Conn) Run(ctx context.Context, command Command) (Result, error) {
 
 // manner is how a script and its streams travel.
 type manner interface {
-	// start begins the command on a fresh session.
-	start(ctx context.Context, session *ssh.Session, command Command) error
+	// start begins the command on a fresh session, and has its standard output kept.
+	start(ctx context.Context, session *ssh.Session, command Command, stdout *headBuffer) error
 	// finish turns the end of the session into a result.
 	finish(err error) (Result, error)
 }
@@ -58,25 +58,47 @@ func (c *Conn) execute(ctx context.Context, command Command, m manner) (Result, 
 		_ = session.Close()
 		<-c.sessions
 	}()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	stdout := c.stdout(cancel)
+	defer stdout.release()
 	done := make(chan error, 1)
 	go func() {
-		if err := m.start(ctx, session, command); err != nil {
+		if err := m.start(ctx, session, command, stdout); err != nil {
 			done <- err
 			return
 		}
 		done <- session.Wait()
 	}()
+	ended := false
 	select {
 	case err = <-done:
-		return m.finish(err)
+		ended = true
 	case <-ctx.Done():
 		go func() {
 			_ = session.Signal(ssh.SIGKILL)
 			_ = session.Close()
 		}()
-		// Even when the script has not begun yet, it still may: we cannot claim that it never ran.
-		return Result{}, &InterruptedError{Endpoint: c.endpoint, Err: ctx.Err()}
 	}
+	// What had no room is missing, also where the script has ended.
+	if full, ok := errors.AsType[*OutputError](context.Cause(ctx)); ok {
+		return Result{}, full
+	}
+	if ended {
+		return m.finish(err)
+	}
+	// Even when the script has not begun yet, it still may: we cannot claim that it never ran.
+	return Result{}, &InterruptedError{Endpoint: c.endpoint, Err: ctx.Err()}
+}
+
+// stdout keeps the standard output of one command, as long as there is room: else it cancels the command.
+func (c *Conn) stdout(cancel context.CancelCauseFunc) *headBuffer {
+	b := &headBuffer{limit: MaxStdout}
+	if c.output != nil {
+		b.take, b.give = func() error { return c.output.Take(c.owner) }, func() { c.output.Give(c.owner) }
+		b.full = func(err error) { cancel(&OutputError{Endpoint: c.endpoint, Err: err}) }
+	}
+	return b
 }
 
 // pipes is the usual manner: three streams.
@@ -88,8 +110,8 @@ type pipes struct {
 	ended  chan struct{}
 }
 
-func (p *pipes) start(ctx context.Context, session *ssh.Session, command Command) error {
-	p.stdout, p.stderr, p.ended = &headBuffer{limit: MaxStdout}, newStartedBuffer(), make(chan struct{})
+func (p *pipes) start(ctx context.Context, session *ssh.Session, command Command, stdout *headBuffer) error {
+	p.stdout, p.stderr, p.ended = stdout, newStartedBuffer(), make(chan struct{})
 	session.Stdout, session.Stderr = p.stdout, p.stderr
 	stdin, err := session.StdinPipe()
 	if err != nil {

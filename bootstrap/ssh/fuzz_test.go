@@ -151,7 +151,7 @@ func FuzzTerminalOutput(f *testing.F) {
 		if piece < 1 {
 			return
 		}
-		o := newTerminalOutput()
+		o := newTerminalOutput(&headBuffer{limit: MaxStdout})
 		for rest := screen; len(rest) > 0; {
 			n := min(piece, len(rest))
 			if wrote, err := o.Write(rest[:n]); wrote != n || err != nil {

@@ -56,4 +56,15 @@ const (
 	MaxStdout = 4 << 20
 	// MaxStderr bounds Result.Stderr in bytes.
 	MaxStderr = 64 << 10
+	// OutputPiece is in how many bytes room for standard output is taken from an OutputRoom.
+	OutputPiece = 64 << 10
 )
+
+// OutputRoom bounds what is kept at once of the standard output of all commands. The first OutputPiece of each command
+// needs no room in it, so what prints little never waits for what prints much.
+type OutputRoom interface {
+	// Take takes room for one more piece, for a host of the owner. Its error says why there is none and what to do.
+	Take(owner string) error
+	// Give gives the room for a piece back.
+	Give(owner string)
+}

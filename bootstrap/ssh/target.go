@@ -46,6 +46,8 @@ type Target struct {
 	// Bastion is the jump host through which the host is reached. It has pinned keys or authorities: there is no first
 	// contact with a bastion.
 	Bastion *Target
+	// Owner is whose host it is, to share PoolOptions.Output by: its namespace.
+	Owner string
 	// SudoCommand is the only program that the user may run with sudo: the path of quoin-run. When empty, any program.
 	SudoCommand string
 

@@ -40,8 +40,8 @@ type terminal struct {
 	refused bool
 }
 
-func (t *terminal) start(ctx context.Context, session *ssh.Session, command Command) error {
-	t.output = newTerminalOutput()
+func (t *terminal) start(ctx context.Context, session *ssh.Session, command Command, stdout *headBuffer) error {
+	t.output = newTerminalOutput(stdout)
 	session.Stdout = t.output
 	stdin, err := session.StdinPipe()
 	if err != nil {
@@ -126,9 +126,9 @@ type terminalOutput struct {
 	ended bool
 }
 
-func newTerminalOutput() *terminalOutput {
+func newTerminalOutput(stdout *headBuffer) *terminalOutput {
 	return &terminalOutput{
-		ready: make(chan struct{}), stdout: &headBuffer{limit: MaxStdout}, stderr: newStartedBuffer(),
+		ready: make(chan struct{}), stdout: stdout, stderr: newStartedBuffer(),
 		other: tailBuffer{limit: 4096},
 	}
 }

@@ -60,6 +60,8 @@ func explain(err error, host *infrav1.QuoinHost) finding {
 		return finding{about, infrav1.HostArtifactsUnavailableReason, err.Error()}
 	case is[*LacksError](err), is[*run.ClockError](err), is[*cloudinit.DiskError](err):
 		return finding{about, infrav1.HostUnsuitableReason, err.Error()}
+	case is[*ssh.OutputError](err):
+		return finding{about, fallback, err.Error()}
 	case ssh.IsTransient(err):
 		return finding{infrav1.HostReachableCondition, infrav1.HostUnreachableReason,
 			fmt.Sprintf("the host did not answer in time: %v", err)}
@@ -88,7 +90,7 @@ func subject(state infrav1.HostState) (condition, reason string) {
 func answered(err error) bool {
 	return is[*run.ClockError](err) || is[*cloudinit.DiskError](err) || is[*ssh.ExitError](err) ||
 		is[*owner.HeldError](err) || is[*owner.StaleError](err) || is[*owner.UnreadableError](err) ||
-		is[*EndpointInUseError](err) || is[*ArtifactsError](err) || is[*LacksError](err)
+		is[*EndpointInUseError](err) || is[*ArtifactsError](err) || is[*LacksError](err) || is[*ssh.OutputError](err)
 }
 
 func is[E error](err error) bool {

@@ -126,3 +126,19 @@ func TestNobodyVouchesForTheFenceOfADetachedHost(t *testing.T) {
 	host := w.until("fenced no more", func(h *infrav1.QuoinHost) bool { return !h.Fenced() })
 	w.g.Expect(host.GivenUp()).To(BeTrue())
 }
+
+// What a host prints may be more than its namespace has room for: that is no silence, and nothing is done as for one.
+func TestAHostThatPrintsTooMuchIsReachable(t *testing.T) {
+	w := atWork(t)
+	w.room.set(func() { w.room.err = errNoRoute })
+	w.until("silent", func(h *infrav1.QuoinHost) bool { return h.Status.UnreachableSince != nil })
+	w.room.set(func() {
+		w.room.err = &ssh.OutputError{Endpoint: "192.0.2.11:22", Err: errors.New("raise the manager's flag --host-output-mib")}
+	})
+	host := w.until("heard", func(h *infrav1.QuoinHost) bool { return h.Status.UnreachableSince == nil })
+	w.g.Expect(condition1(host, infrav1.HostReachableCondition).Status).To(Equal(metav1.ConditionTrue))
+	provisioned := condition1(host, infrav1.HostProvisionedCondition)
+	w.g.Expect(provisioned.Reason).To(Equal(infrav1.HostOperationFailedReason))
+	w.g.Expect(provisioned.Message).To(ContainSubstring("--host-output-mib"))
+	w.g.Expect(host.Status.NextAttempt).NotTo(BeNil(), "it is tried again")
+}

@@ -68,6 +68,23 @@ func (s *slots) take(ctx context.Context, namespace string) error {
 	return ctx.Err()
 }
 
+// try takes a slot, where one may be had at once.
+func (s *slots) try(namespace string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.taking(namespace)
+}
+
+// taking takes a slot for a namespace that may have one.
+func (s *slots) taking(namespace string) bool {
+	if !has(s.by[namespace], s.all-s.taken) {
+		return false
+	}
+	s.taken++
+	s.by[namespace]++
+	return true
+}
+
 // leave gives a slot back.
 func (s *slots) leave(namespace string) {
 	s.mu.Lock()
@@ -86,11 +103,9 @@ func (s *slots) give(namespace string) {
 // next gives slots to those who may have one, in their order.
 func (s *slots) next() {
 	s.waiting = slices.DeleteFunc(s.waiting, func(w *waiter) bool {
-		if !has(s.by[w.namespace], s.all-s.taken) {
+		if !s.taking(w.namespace) {
 			return false
 		}
-		s.taken++
-		s.by[w.namespace]++
 		close(w.begins)
 		return true
 	})

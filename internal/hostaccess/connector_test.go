@@ -181,3 +181,22 @@ func TestUnusableCredentialsSayWhatToDoAndShowNothing(t *testing.T) {
 		})
 	}
 }
+
+// fullRoom has none, and keeps who asked.
+type fullRoom struct{ asked atomic.Pointer[string] }
+
+func (r *fullRoom) Take(owner string) error { r.asked.Store(&owner); return errors.New("full") }
+func (r *fullRoom) Give(string)             {}
+
+func TestWhatAHostPrintsIsOfItsNamespace(t *testing.T) {
+	g, server, host, pinning := setup(t)
+	host.Spec.HostKeys = []string{ssh.FormatHostKey(server.HostKey())}
+	room := &fullRoom{}
+	connector := New(pinning.reader, ssh.PoolOptions{Output: room})
+	t.Cleanup(connector.Close)
+	conn, err := connector.Connect(t.Context(), host)
+	g.Expect(err).NotTo(HaveOccurred())
+	_, err = conn.Run(t.Context(), ssh.Command{Script: "head -c 100000 /dev/zero"})
+	g.Expect(err).To(MatchError(ContainSubstring("full")))
+	g.Expect(room.asked.Load()).To(HaveValue(Equal(host.Namespace)))
+}

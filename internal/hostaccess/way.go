@@ -63,6 +63,7 @@ func readWay(ctx context.Context, secrets client.Reader, host *infrav1.QuoinHost
 	w := &way{secretVersion: own.version, notes: own.notes, bastionNotes: own.notes, target: ssh.Target{
 		Address: host.Spec.Address, Port: int(host.Spec.Port), User: user, SudoCommand: host.Spec.SudoCommand,
 		Signers: own.signers, HostKeys: keys, HostAuthorities: authorities, Names: []string{host.Name},
+		Owner: host.Namespace,
 	}}
 	if bastion := host.Spec.Bastion; bastion != nil {
 		theirs := own

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/cluster-api/util/flags"
 
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/artifacts"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/async"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/egress"
 )
 
@@ -51,6 +52,8 @@ type Options struct {
 
 	// AllowedNetworks that are connected to at the word of users, in CIDR notation; see package egress.
 	AllowedNetworks []string
+	// HostOutput in MiB is what is kept at once of the output of commands on hosts.
+	HostOutput int
 	// BundleKeys of which one has to have signed each bundle.
 	BundleKeys []string
 
@@ -129,6 +132,11 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 			"and, for what cannot be one, Services (by ServiceCIDRs, of Kubernetes 1.33 and later), which only a network "+
 			"that lies within such a range allows.")
 
+	fs.IntVar(&o.HostOutput, async.OutputFlag, 256,
+		"MiB that are kept at once of what commands on hosts print. One namespace has at most four fifths of it, less where "+
+			"others print much; a command for which there is no room is ended and tried again. The first 64 KiB of each "+
+			"command need no room.")
+
 	fs.StringSliceVar(&o.BundleKeys, artifacts.KeysFlag, nil,
 		"Public keys as in an authorized_keys file: a bundle that none of them signed is refused, whatever keys the "+
 			"template names that it comes from. Without any, or with none, the template's keys count alone.")
@@ -160,6 +168,10 @@ func (o *Options) Validate() error {
 	}
 	if _, err := egress.Parse(o.AllowedNetworks); err != nil {
 		return fmt.Errorf("--%s: %w", egress.Flag, err)
+	}
+	if o.HostOutput < async.LeastOutput {
+		return fmt.Errorf("--%s: %d is less than %d, which the whole output of one command needs", async.OutputFlag,
+			o.HostOutput, async.LeastOutput)
 	}
 	if _, err := artifacts.ParsePublicKeys(o.bundleKeys()); err != nil {
 		return fmt.Errorf("--%s: %w", artifacts.KeysFlag, err)

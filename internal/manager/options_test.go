@@ -10,6 +10,8 @@ import (
 	"github.com/spf13/pflag"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/egress"
 )
 
 func parse(t *testing.T, args ...string) *Options {
@@ -41,6 +43,8 @@ func TestProviders(t *testing.T) {
 			"quoin-control-plane-infrastructure", ""},
 		"a key that is none": {[]string{"--bundle-keys=/etc/key.pub"}, false, false, "",
 			"--bundle-keys: public key 1 cannot be read"},
+		"no room for what a host prints": {[]string{"--host-output-mib=7"}, false, false, "",
+			"--host-output-mib: 7 is less than 8"},
 		"an unknown one": {[]string{"--providers=bootstrap"}, false, false, "", `no provider "bootstrap"`},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -88,4 +92,17 @@ func TestCachedSecretsHoldNoBootstrapData(t *testing.T) {
 		g.Expect(len(transformed.(*corev1.Secret).Data) > 0).To(Equal(kept), name)
 	}
 	g.Expect(ofACluster().String()).To(Equal("cluster.x-k8s.io/cluster-name"))
+}
+
+// What hosts print is bounded by the flag, and for each namespace.
+func TestConnectionsBoundWhatHostsPrint(t *testing.T) {
+	g := NewWithT(t)
+	room := parse(t, "--host-output-mib=8").connections(egress.New(nil, nil)).Output
+	g.Expect(room).NotTo(BeNil())
+	pieces := 0
+	for pieces < 1000 && room.Take("tenant") == nil {
+		pieces++
+	}
+	g.Expect(pieces).To(Equal(102), "four fifths of 8 MiB")
+	g.Expect(room.Take("other")).To(Succeed())
 }

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh"
 	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/clusterupgrade"
 	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/etcdbackup"
 	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/preflightcheck"
@@ -23,6 +24,7 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/quoinmachine"
 	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/quoinmachinetemplate"
 	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/rolloutpolicy"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/async"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/egress"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/fieldindex"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/hostaccess"
@@ -37,9 +39,7 @@ func addProviders(ctx context.Context, mgr ctrl.Manager, o *Options) error {
 	}
 	rules := egress.New(allowed, mgr.GetAPIReader())
 	// One pool of connections for everything in this process.
-	connections := o.Harness.SSH
-	connections.Control = rules.Control
-	connector := hostaccess.New(mgr.GetAPIReader(), connections)
+	connector := hostaccess.New(mgr.GetAPIReader(), o.connections(rules))
 	if o.Harness.Connector != nil {
 		o.Harness.Connector(connector)
 	}
@@ -71,6 +71,13 @@ func addProviders(ctx context.Context, mgr ctrl.Manager, o *Options) error {
 		}
 	}
 	return nil
+}
+
+// connections to hosts, within the rules and with a bound on what they print.
+func (o *Options) connections(rules *egress.Rules) ssh.PoolOptions {
+	connections := o.Harness.SSH
+	connections.Control, connections.Output = rules.Control, async.NewOutput(o.HostOutput)
+	return connections
 }
 
 // kubeconfigReader reads the Secrets of workload clusters: from the cache where one is kept. The infrastructure

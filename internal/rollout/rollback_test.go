@@ -297,6 +297,9 @@ func TestProofsAreOfMachinesThatDoNotCountYet(t *testing.T) {
 		&quoinv1.RolloutPolicySpec{PauseAfter: quoinv1.RolloutPauseEachMachine}, now)
 	NewWithT(t).Expect(result.Progress[0].Proofs).To(ConsistOf(Proof{Machine: "new", Since: now},
 		Proof{Machine: "gated", Since: now}))
+	// One that counts from now on needs none.
+	result = Plan(State{Pools: []Pool{pool}}, &quoinv1.RolloutPolicySpec{}, now)
+	NewWithT(t).Expect(result.Progress[0].Proofs).To(ConsistOf(Proof{Machine: "gated", Since: now}))
 }
 
 // What looks found proves that a Machine works, or that its template does not, or neither.

@@ -190,6 +190,13 @@ func TestWhatIsNotReplacedLeavesWhateverMayNotStart(t *testing.T) {
 	}
 }
 
+// A Machine stays that has a host, or a Node although its host is not known.
+func TestWhichMachinesStay(t *testing.T) {
+	pool := Pool{Machines: []Machine{{Hosted: true}, {Joined: true}, {Hosted: true, Joined: true},
+		{Hosted: true, Deleting: true}, {}}}
+	NewWithT(t).Expect(pool.staying()).To(Equal(3))
+}
+
 // A person's deletion of a pool that replaces nothing now waits for no taint, which nobody sets.
 func TestADrainDoesNotWaitForTaintsThatNobodySets(t *testing.T) {
 	g := NewWithT(t)

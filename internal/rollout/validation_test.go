@@ -212,12 +212,12 @@ func TestTheRecordIsBounded(t *testing.T) {
 	look := &Look{Pool: "blue", Digest: "a", Validation: &quoinv1.RolloutValidation{}}
 	passed := []quoinv1.RolloutCheckResult{{Name: "Nodes", Status: quoinv1.RolloutCheckPassed}}
 	var record *quoinv1.RolloutValidationStatus
-	for i := range 100 {
+	for i := range 101 {
 		look.Machines = append(look.Machines, Subject{Name: strings.Repeat("m", i+1), Since: at})
 	}
 	record = Looked(record, look, passed, at)
 	g.Expect(record.Machines).To(HaveLen(64))
-	g.Expect(record.Machines[0].Name).To(HaveLen(100-63), "the last are kept")
+	g.Expect(record.Machines[0].Name).To(HaveLen(101-63), "the last are kept")
 	g.Expect(record.Successes).To(HaveValue(BeEquivalentTo(1)))
 	later := at.Add(10 * time.Second)
 	record = Looked(record, look, passed, later)
@@ -312,7 +312,7 @@ func TestWhatLooksProve(t *testing.T) {
 			g.Expect(record.Results[j].Since).To(Equal(at(since)), "%d", i)
 		}
 		g.Expect(record.Successes).To(HaveValue(Equal(c.successes)), "%d", i)
-		g.Expect(len(failures(record))).To(Equal(map[bool]int{true: mostFailure}[c.successes == 0]))
+		g.Expect(len(failures(record))).To(Equal(map[bool]int{true: 1024}[c.successes == 0]))
 		if c.successes == 0 {
 			g.Expect(record.Machines).To(BeEmpty())
 			continue
@@ -455,6 +455,71 @@ func TestWhenTheNextLookIsMade(t *testing.T) {
 				g.Expect(result.Look.Due).To(BeTemporally("==", eight.Add(c.after)))
 			}
 		})
+	}
+}
+
+// How far validation is said to be, of a Machine that is in flight.
+func TestHowFarValidationIsSaidToBe(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*quoinv1.RolloutValidationStatus)
+		want   string
+	}{
+		"half of it": {func(*quoinv1.RolloutValidationStatus) {},
+			"the Cluster is validated: 1 of 2 looks in a row found nothing"},
+		"all of it, but long ago": {func(r *quoinv1.RolloutValidationStatus) {
+			r.Machines[0].Successes, r.Machines[0].LastLookTime = 2, metav1.NewTime(eight.Add(-time.Hour))
+		}, "the Cluster is validated: 1 of 2 looks in a row found nothing"},
+		"another pool comes first": {func(r *quoinv1.RolloutValidationStatus) { r.MachineDeployment = "green" },
+			"it is validated after MachineDeployment green"},
+	} {
+		s, policy := lookedAt()
+		c.change(s.Validation)
+		d := Plan(s, policy, eight).Decisions[0]
+		NewWithT(t).Expect(d.Machine+" "+string(d.Reason)).To(Equal("new Validating"), name)
+		NewWithT(t).Expect(d.Message).To(Equal(c.want), name)
+	}
+}
+
+// The Cluster is looked at before a Machine is admitted with no other one on its way.
+func TestWhatIsLookedAtFirst(t *testing.T) {
+	for name, c := range map[string]struct {
+		change   func(*State)
+		inFlight int
+		want     string
+	}{
+		"nothing counts, and one look found nothing": {func(*State) {}, 0, ""},
+		"one counts, and one look found nothing": {func(s *State) { s.Pools[0].Machines[1].Gated = false }, 0,
+			"the Cluster is validated: 1 of 2 looks in a row found nothing"},
+		"one counts, and another is on its way": {func(s *State) { s.Pools[0].Machines[1].Gated = false }, 1, ""},
+		"one counts, and it is not known what looks found": {func(s *State) {
+			s.Pools[0].Machines[1].Gated, s.Validation.Successes = false, nil
+		}, 0, "the Cluster is validated: 0 of 2 looks in a row found nothing"},
+	} {
+		g := NewWithT(t)
+		s, policy := lookedAt()
+		c.change(&s)
+		p := &planner{State: s, policy: policy, now: eight}
+		pools, err := arrange(s.Pools, policy)
+		g.Expect(err).NotTo(HaveOccurred())
+		p.recall(pools)
+		_, why := p.validatesFirst(&pools[0], &room{inFlight: c.inFlight})
+		g.Expect(why).To(Equal(c.want), name)
+	}
+}
+
+// Of looks that nobody acted on for long nothing is kept but what was proved of other pools.
+func TestLooksOfLongAgoAreForgotten(t *testing.T) {
+	for ago, kept := range map[time.Duration]bool{59 * time.Second: true, time.Minute: false} {
+		g := NewWithT(t)
+		s, policy := lookedAt()
+		at := metav1.NewTime(eight.Add(-ago))
+		s.Validation.Since, s.Validation.LastLookTime, s.Validation.Machines[0].LastLookTime = metav1.Time{}, at, at
+		s.Validation.Results = []quoinv1.RolloutCheckResult{{Name: "Pods", Status: quoinv1.RolloutCheckPassed}}
+		record := Plan(s, policy, eight).Validation
+		g.Expect(record.Successes != nil).To(Equal(kept), "%s", ago)
+		g.Expect(len(record.Results) > 0).To(Equal(kept), "%s", ago)
+		g.Expect(!record.LastLookTime.IsZero()).To(Equal(kept), "%s", ago)
+		g.Expect(len(record.Machines) > 0).To(Equal(kept), "%s", ago)
 	}
 }
 

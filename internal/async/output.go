@@ -1,0 +1,43 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package async
+
+import (
+	"fmt"
+
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh"
+)
+
+const (
+	// OutputFlag is that of the manager by which an operator says how many MiB of the output of hosts are kept at once.
+	OutputFlag = "host-output-mib"
+	// LeastOutput in MiB lets a namespace that has no other host at work have a whole output of ssh.MaxStdout.
+	LeastOutput = 8
+)
+
+// Output shares the memory for what commands on hosts print between namespaces, as Calls shares its slots: one
+// namespace has at most four fifths of it, and less where others use it too. Safe for concurrent use.
+type Output struct {
+	mebibytes int
+	pieces    *slots
+}
+
+// NewOutput makes room for so many MiB.
+func NewOutput(mebibytes int) *Output {
+	return &Output{mebibytes: mebibytes, pieces: newSlots(mebibytes << 20 / ssh.OutputPiece)}
+}
+
+var _ ssh.OutputRoom = (*Output)(nil)
+
+// Take implements ssh.OutputRoom. Nothing waits here: what a host sends meanwhile would be kept elsewhere.
+func (o *Output) Take(namespace string) error {
+	if o.pieces.try(namespace) {
+		return nil
+	}
+	return fmt.Errorf("the hosts of namespace %s print more at once than it has room for, where %d MiB are kept of all; "+
+		"look for hosts that print without end, or raise the manager's flag --%s", namespace, o.mebibytes, OutputFlag)
+}
+
+// Give implements ssh.OutputRoom.
+func (o *Output) Give(namespace string) { o.pieces.leave(namespace) }
