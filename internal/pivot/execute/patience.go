@@ -42,8 +42,8 @@ type patient struct {
 	lost func(error)
 }
 
-// configure returns a configuration whose requests are sent again. What they may take in all is longer than patience, or
-// clusterctl's own limit of 30 seconds would end them before; one API server that hangs is noticed by its connection.
+// configure returns a configuration whose requests are sent again. In all they may take longer than patience:
+// clusterctl's limit of 30 seconds would end them before it. An API server that hangs is noticed by the connection.
 func (p *patient) configure(config *rest.Config) *rest.Config {
 	config = rest.CopyConfig(config)
 	config.Timeout += patience
