@@ -47,7 +47,7 @@ func TestManager(t *testing.T) {
 	}
 	g := NewWithT(t)
 	components := append(rendered(t, "infrastructure-quoin"), rendered(t, "control-plane-quoin")...)
-	c, config := start(t, components)
+	c, config, machines := start(t, components)
 
 	t.Run("has what every component of its own needs", func(t *testing.T) {
 		g := NewWithT(t)
@@ -94,6 +94,7 @@ func TestManager(t *testing.T) {
 	t.Run("refuses rollouts", func(t *testing.T) { refusesRollouts(t, c) })
 	t.Run("refuses validations", func(t *testing.T) { refusesValidations(t, c) })
 	t.Run("upgrades", func(t *testing.T) { upgrades(t, config) }) // before a test silences the webhooks
+	t.Run("judges edits", func(t *testing.T) { judgesEdits(t, config, machines) })
 	t.Run("judges versions", func(t *testing.T) { judgesVersions(t, config) })
 	t.Run("looks ahead", func(t *testing.T) { looksAhead(t, c, config) })
 	t.Run("judges deletions", func(t *testing.T) { judgesDeletions(t, c, config) })
@@ -219,17 +220,18 @@ func refuses(t *testing.T, c client.Client) {
 	}
 }
 
-func start(t *testing.T, components []unstructured.Unstructured) (client.Client, *rest.Config) {
+// start has a manager run, and returns with what it reads in its cache.
+func start(t *testing.T, components []unstructured.Unstructured) (client.Client, *rest.Config, client.Reader) {
 	t.Helper()
 	g := NewWithT(t)
 	environment := environmentOf(t, components)
 	restConfig, err := environment.Start()
 	g.Expect(err).NotTo(HaveOccurred())
 	t.Cleanup(func() { g.Expect(environment.Stop()).To(Succeed()) })
-	run(t, environment, restConfig, manager.Harness{})
+	mgr := run(t, environment, restConfig, manager.Harness{})
 	c, err := client.New(restConfig, client.Options{Scheme: manager.Scheme()})
 	g.Expect(err).NotTo(HaveOccurred())
-	return c, restConfig
+	return c, restConfig, mgr.GetCache()
 }
 
 // environmentOf is an API server with CRDs and webhook configurations, which is yet to be started.
@@ -269,7 +271,9 @@ func environmentOf(t *testing.T, components []unstructured.Unstructured) *envtes
 }
 
 // run runs a manager until the test ends, and returns when it serves its webhooks.
-func run(t *testing.T, environment *envtest.Environment, restConfig *rest.Config, harness manager.Harness) {
+func run(
+	t *testing.T, environment *envtest.Environment, restConfig *rest.Config, harness manager.Harness,
+) ctrl.Manager {
 	t.Helper()
 	g := NewWithT(t)
 	var options manager.Options
@@ -293,6 +297,7 @@ func run(t *testing.T, environment *envtest.Environment, restConfig *rest.Config
 		return mgr.GetWebhookServer().StartedChecker()(&http.Request{})
 	}).WithTimeout(20 * time.Second).Should(Succeed())
 	g.Expect(mgr.GetCache().WaitForCacheSync(ctx)).To(BeTrue())
+	return mgr
 }
 
 // rendered are the objects of an overlay of config/.

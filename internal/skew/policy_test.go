@@ -21,8 +21,11 @@ type vector struct {
 	Policy, Row, Names string
 	// Says is a part of what a refusal says.
 	Says string
-	API  []int
-	To   int
+	// Waits is of what is too new, for which the API servers may follow. Edit is what tests of whole clusters await.
+	Waits bool
+	Edit  string
+	API   []int
+	To    int
 
 	Kubelet           int
 	ControllerManager int `json:"kube-controller-manager"`
@@ -135,6 +138,9 @@ func TestVectors(t *testing.T) {
 			}
 			g.Expect(rules(violations)).To(Equal(v.Names), Summary(violations))
 			g.Expect(Summary(violations)).To(ContainSubstring(v.Says))
+			if v.Waits {
+				g.Expect(violations).To(HaveEach(HaveField("Ahead", true)))
+			}
 			for _, violation := range violations {
 				g.Expect(violation.Message()).To(And(ContainSubstring(string(violation.Rule)), MatchRegexp("bring|go to|set")))
 			}

@@ -18,7 +18,7 @@ import (
 func TestVectorsOfTargets(t *testing.T) {
 	var vectors []struct {
 		releaseVector
-		Policies, Scheduler, Refuses string
+		Policies, Scheduler, Refuses, Edit string
 	}
 	read(t, "targets", &vectors)
 	releases := catalog(t)
