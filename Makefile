@@ -149,6 +149,10 @@ e2e-install: ## Run every command of docs/install.md, against a kind cluster and
 e2e-plugin: ## Create, upgrade and delete a cluster of three that manages itself, with clusterctl's plugin alone.
 	go test -count 1 -timeout 88m -tags e2e -v ./test/e2e -ginkgo.v -ginkgo.fail-fast -ginkgo.label-filter=plugin
 
+.PHONY: e2e-vm
+e2e-vm: ## Boot, switch and inspect a bare host in QEMU, with a kernel and a BMC of its own; as root.
+	KUBEBUILDER_ASSETS="$$(hack/bundle/envtest-assets.sh)" go test -count 1 -timeout 58m -tags e2e -v ./test/vm
+
 .PHONY: e2e-creations
 e2e-creations: ## Make 20 first control planes, half of them three at a time, and tell what each took.
 	go test -count 1 -timeout 88m -tags e2e -v ./test/e2e -ginkgo.v -ginkgo.label-filter=creations

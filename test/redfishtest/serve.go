@@ -103,7 +103,7 @@ func (s *Server) route(w http.ResponseWriter, r *http.Request, faults Faults) {
 func (s *Server) show(w http.ResponseWriter, name string) {
 	s.mu.Lock()
 	s.readings++
-	power, faults := s.power[name], s.faults
+	power, faults := s.powerOf(name), s.faults
 	broken := s.ordered && faults.FailReadings > 0
 	if broken {
 		s.faults.FailReadings--
@@ -137,40 +137,33 @@ func (s *Server) order(w http.ResponseWriter, r *http.Request, name string, faul
 	s.mu.Lock()
 	s.orders = append(s.orders, order.ResetType)
 	taken := len(s.options.ResetTypes) == 0 || slices.Contains(s.options.ResetTypes, order.ResetType)
-	change := ""
+	obeyed := taken && !faults.StayOn && !faults.Flap
 	if taken {
 		s.ordered = true
-		if !faults.StayOn && !faults.Flap {
-			change = s.carryOut(name, order.ResetType)
-		}
+	}
+	if obeyed && s.options.Computer == nil {
+		s.carryOut(name, order.ResetType)
 	}
 	s.mu.Unlock()
 	if !taken {
 		s.fail(w, faults, http.StatusBadRequest)
 		return
 	}
-	if change != "" && s.options.OnPower != nil {
-		s.options.OnPower(name, change)
-	}
 	w.WriteHeader(http.StatusNoContent)
+	if obeyed && s.options.Computer != nil {
+		_ = http.NewResponseController(w).Flush()
+		s.acting.Go(func() { s.options.Computer.Order(order.ResetType) })
+	}
 }
 
-// carryOut changes the power, and says how.
-func (s *Server) carryOut(name, order string) string {
-	before := s.power[name]
+// carryOut changes the power of a simulated computer.
+func (s *Server) carryOut(name, order string) {
 	switch order {
 	case "ForceOff", "GracefulShutdown":
 		s.power[name] = "Off"
-	case "On":
+	case "On", "ForceRestart", "PowerCycle":
 		s.power[name] = "On"
-	case "ForceRestart", "PowerCycle":
-		s.power[name] = "On"
-		return "cycle"
 	}
-	if s.power[name] == before {
-		return ""
-	}
-	return strings.ToLower(s.power[name])
 }
 
 func (s *Server) admits(r *http.Request) bool {

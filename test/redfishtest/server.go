@@ -43,8 +43,16 @@ type Options struct {
 	SessionsOnly bool
 	// Identify a computer: its UUID, SerialNumber and SKU; UUID(system) alone when nil.
 	Identify func(system string) (uuid, serial, sku string)
-	// OnPower is told each real change of a computer's power: "cycle" also when it was on before. May be nil.
-	OnPower func(system, change string)
+	// Computer is the machine behind every system; one is simulated when nil.
+	Computer Computer
+}
+
+// Computer is a machine whose power is its own: the BMC reads it, and answers an order before it is carried out.
+type Computer interface {
+	// Power is On or Off, as it is at this moment.
+	Power() string
+	// Order carries out a reset type. Two orders may come at once.
+	Order(resetType string)
 }
 
 // Faults are how the BMC misbehaves. The zero value is good behavior.
@@ -85,6 +93,8 @@ type Server struct {
 	logins      int
 	sessions    map[string]string
 	ordered     bool
+	// acting are orders that a Computer carries out.
+	acting sync.WaitGroup
 }
 
 // New starts a BMC whose computers are on. Close ends it.
@@ -122,10 +132,11 @@ func UUID(system string) string {
 	return strings.Join([]string{id[:8], id[8:12], id[12:16], id[16:20], id[20:]}, "-")
 }
 
-// Close ends the BMC.
+// Close ends the BMC, once its orders are carried out.
 func (s *Server) Close() {
 	s.http.CloseClientConnections()
 	s.http.Close()
+	s.acting.Wait()
 }
 
 // Address of the service, as spec.bmc.address wants it.
@@ -169,6 +180,13 @@ func (s *Server) Misbehave(f Faults) {
 func (s *Server) Power(system string) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	return s.powerOf(system)
+}
+
+func (s *Server) powerOf(system string) string {
+	if s.options.Computer != nil {
+		return s.options.Computer.Power()
+	}
 	return s.power[system]
 }
 
