@@ -201,6 +201,7 @@ func expectPolicy(t *testing.T, c client.Client, deployment *appsv1.Deployment) 
 func expectReplicas(g Gomega, deployment *appsv1.Deployment) {
 	g.Expect(deployment.Spec.Replicas).To(HaveValue(BeEquivalentTo(2)))
 	pod := deployment.Spec.Template.Spec
+	g.Expect(pod.PriorityClassName).To(Equal("system-cluster-critical"), "Pods of users are preempted for it")
 	g.Expect(pod.Affinity).To(BeNil())
 	g.Expect(pod.TopologySpreadConstraints).To(HaveLen(1))
 	spread := pod.TopologySpreadConstraints[0]
