@@ -126,17 +126,21 @@ func (m *Machine) end() <-chan struct{} {
 func (m *Machine) Order(resetType string) {
 	m.acting.Lock()
 	defer m.acting.Unlock()
+	var err error
 	switch resetType {
 	case "On":
 		if m.Power() == "Off" {
-			_ = m.start()
+			err = m.start()
 		}
 	case "ForceOff":
 		m.kill()
 	case "GracefulShutdown":
-		_ = m.tell("system_powerdown")
+		err = m.tell("system_powerdown")
 	case "ForceRestart":
-		_ = m.tell("system_reset")
+		err = m.tell("system_reset")
+	}
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "%s was answered and not carried out: %v\n", resetType, err)
 	}
 }
 
