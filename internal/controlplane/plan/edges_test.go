@@ -4,6 +4,7 @@
 package plan
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -137,8 +138,24 @@ func TestOneMachineIsMadeAhead(t *testing.T) {
 	s.Machines[3].Name, s.Machines[0].KubeadmBegan = "d", true
 	s.StackedEtcd, s.Etcd = false, quorum.Membership{}
 	g.Expect(preCreateWhileJoining(facts{s}, waits)).NotTo(BeNil())
-	s.Machines = append(s.Machines, controlplane.Machine{Name: "e", Deleting: true, HostClaimed: true, Hook: true})
-	g.Expect(preCreateWhileJoining(facts{s}, waits)).To(BeNil())
+	leaves := s
+	leaves.Machines = append(slices.Clone(s.Machines), controlplane.Machine{Name: "e", Deleting: true, HostClaimed: true,
+		Hook: true})
+	g.Expect(preCreateWhileJoining(facts{leaves}, waits)).To(BeNil())
+	leaves.Machines = slices.Clone(s.Machines)
+	leaves.Machines[3].Deleting, leaves.Replicas = true, 2
+	g.Expect(preCreateWhileJoining(facts{leaves}, waits)).To(BeNil(), "that may take longer than the join")
+}
+
+// Of an etcd that is somebody else's nothing is removed, whatever its list of members says.
+func TestMembersOfSomebodyElsesEtcdStay(t *testing.T) {
+	g := NewWithT(t)
+	s := ofThree()
+	s.Machines = s.Machines[:2]
+	s.Etcd.Members[2].Healthy, s.Etcd.Members[2].Machine, s.Etcd.Members[2].Silent = false, "", time.Hour
+	g.Expect(dropOrphanedMembers(facts{s})).To(HaveField("Kind", controlplane.RemoveEtcdMember))
+	s.StackedEtcd = false
+	g.Expect(dropOrphanedMembers(facts{s})).To(BeNil())
 }
 
 // Versions and numbers are judged where there is something that they could harm.

@@ -273,7 +273,6 @@ func unblock(s facts, kept []*controlplane.Step) *controlplane.Step {
 	switch step.Kind {
 	case controlplane.Wait:
 		kept[0].Message += ". " + step.Message
-		return kept[0]
 	case controlplane.CreateMachine, controlplane.AllowHostClaim, controlplane.UpdateKubeadmConfig,
 		controlplane.PrepullAddons:
 		if s.present() <= s.Replicas && beforeAnything(s) == nil {

@@ -158,9 +158,6 @@ func (s facts) quorumLoss() *controlplane.QuorumLoss {
 // holderGone reports whether nothing can bring the member back: no Machine has it, or the Machine's host was given up
 // or released.
 func (s facts) holderGone(member quorum.Member) bool {
-	if member.Machine == "" {
-		return !member.Healthy
-	}
 	for _, machine := range s.Machines {
 		if machine.Name == member.Machine {
 			return !member.Healthy && (machine.Health.Final != "" || machine.Deleting && !machine.Hook)

@@ -15,7 +15,8 @@ import (
 )
 
 // hostsThat draws control-plane Machines, one letter for each: b came back, as a Node, and a as a host; g is gone, s
-// stays, n never was there, y came up for the first time, and o came back long enough ago.
+// stays, n never was there, y came up for the first time, l took
+// longer than that may, and o came back long enough ago.
 func hostsThat(letters string, now time.Time) facts {
 	s := controlplane.State{Remediation: controlplane.Remediation{Now: now}}
 	for i, letter := range letters {
@@ -33,7 +34,10 @@ func hostsThat(letters string, now time.Time) facts {
 			m.Node, m.Health.NodeReadySince, m.Health.SilentSince = "", now.Add(-5*time.Minute), now.Add(-time.Hour)
 		case 'y':
 			m.Health.NodeReadySince = now.Add(-5 * time.Minute)
-			m.Health.Born = m.Health.NodeReadySince.Add(-arrivalTime)
+			m.Health.Born = m.Health.NodeReadySince.Add(-30 * time.Minute)
+		case 'l':
+			m.Health.NodeReadySince = now.Add(-5 * time.Minute)
+			m.Health.Born = m.Health.NodeReadySince.Add(-30*time.Minute - time.Second)
 		case 'o':
 			m.Health.NodeReadySince = now.Add(-returnTime)
 		}
@@ -47,7 +51,7 @@ func TestHostsThatComeBackTogether(t *testing.T) {
 	now := time.Date(2026, 11, 23, 8, 0, 0, 0, time.UTC)
 	for letters, says := range map[string]string{
 		"bss": "", "bbs": "2 of 3", "bgs": "1 of 3", "ggs": "", "bbss": "2 of 4", "bbsss": "", "ybs": "", "obs": "",
-		"abs": "2 of 3", "nnbs": "",
+		"abs": "2 of 3", "nnbs": "", "lbs": "2 of 3",
 	} {
 		if says != "" {
 			says += " control-plane hosts came back a short while ago; until 2026-11-23T08:10:00Z the others get time to follow"

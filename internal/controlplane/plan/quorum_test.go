@@ -1,0 +1,125 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package plan
+
+import (
+	"testing"
+
+	. "github.com/onsi/gomega"
+
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/quorum"
+)
+
+// Who stays leads before who leaves, then who is up to date, then who is younger.
+func TestWhoLeadsNext(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(a, b *controlplane.Machine)
+		next   string
+	}{
+		"the younger":             {func(_, b *controlplane.Machine) { b.Created = 2 }, "b"},
+		"the first of one age":    {func(_, _ *controlplane.Machine) {}, "a"},
+		"up to date before young": {func(a, b *controlplane.Machine) { b.Created, b.UpToDate = 2, false }, "a"},
+		"who stays before both":   {func(a, b *controlplane.Machine) { b.Created, b.Deleting, a.UpToDate = 2, true, false }, "a"},
+		"who is kept before none": {func(a, _ *controlplane.Machine) { a.Deleting, a.DrainHook = true, false }, "b"},
+		"nobody whose drain began": {func(a, b *controlplane.Machine) {
+			a.Deleting, a.DrainHook, b.Deleting, b.DrainHook = true, false, true, false
+		}, ""},
+	} {
+		s := ofThree() // c leads
+		for i := range s.Machines {
+			s.Machines[i].Created = 1
+		}
+		c.change(&s.Machines[0], &s.Machines[1])
+		next := facts{s}.successor(s.Etcd.Members[2])
+		if c.next == "" {
+			NewWithT(t).Expect(next).To(BeNil(), name)
+			continue
+		}
+		NewWithT(t).Expect(next).To(HaveField("Machine", c.next), name)
+	}
+}
+
+// What is lost, how many are needed, and whether it comes back by itself.
+func TestWhenAQuorumIsLost(t *testing.T) {
+	dead := func(s *controlplane.State, i int) {
+		s.Etcd.Members[i].Healthy, s.Etcd.Members[i].Problem = false, "no answer"
+	}
+	final := func(s *controlplane.State, i int) {
+		dead(s, i)
+		s.Machines[i].Health.Final = "kubeadm failed"
+	}
+	torn := func(s *controlplane.State, i int) {
+		dead(s, i)
+		s.Machines[i].Deleting, s.Machines[i].Hook = true, false
+	}
+	two := "1 of 3 voters are healthy and 2 are needed"
+	for name, c := range map[string]struct {
+		change  func(*controlplane.State)
+		says    string
+		forGood bool
+	}{
+		"two do not answer": {func(s *controlplane.State) { dead(s, 0); dead(s, 1) }, two + "; missing are a (no answer), b (no answer)", false},
+		"one host is gone": {func(s *controlplane.State) { final(s, 0); dead(s, 1) }, two + "; missing are a (its host is gone), b (no answer)",
+			false},
+		"two hosts are gone": {func(s *controlplane.State) { final(s, 0); torn(s, 1) },
+			two + "; missing are a (its host is gone), b (its host is gone)", true},
+		"one that leaves is kept": {func(s *controlplane.State) {
+			final(s, 0)
+			dead(s, 1)
+			s.Machines[1].Deleting = true
+		}, two, false},
+		"one whose hook is not set yet stays": {func(s *controlplane.State) {
+			final(s, 0)
+			dead(s, 1)
+			s.Machines[1].Hook = false
+		}, two, false},
+		"two have no Machine": {func(s *controlplane.State) {
+			dead(s, 0)
+			dead(s, 1)
+			s.Etcd.Members[0].Machine, s.Machines = "", s.Machines[2:]
+		}, two + "; missing are a (its host is gone), b (its host is gone)", true},
+		"one without a name": {func(s *controlplane.State) {
+			dead(s, 0)
+			dead(s, 1)
+			s.Etcd.Members[0].ID, s.Etcd.Members[0].Name = 0xbeef, ""
+		}, "missing are beef (no answer), b", false},
+		"a learner counts for nothing": {func(s *controlplane.State) {
+			dead(s, 0)
+			dead(s, 1)
+			s.Etcd.Members = append(s.Etcd.Members, quorum.Member{ID: 9, Name: "l", Learner: true, Healthy: true})
+		}, two, false},
+		"one is dead":                {func(s *controlplane.State) { dead(s, 0) }, "", false},
+		"an agreement":               {func(s *controlplane.State) { dead(s, 0); dead(s, 1); s.Etcd.Agreed = true }, "", false},
+		"it is not known":            {func(s *controlplane.State) { dead(s, 0); dead(s, 1); s.Etcd.Known = false }, "", false},
+		"there is no cluster yet":    {func(s *controlplane.State) { dead(s, 0); dead(s, 1); s.Initialized = false }, "", false},
+		"etcd is somebody else's":    {func(s *controlplane.State) { dead(s, 0); dead(s, 1); s.StackedEtcd = false }, "", false},
+		"one that works has left":    {func(s *controlplane.State) { dead(s, 0); s.Machines[1].Deleting, s.Machines[1].Hook = true, false }, "", false},
+		"one that works is nobody's": {func(s *controlplane.State) { dead(s, 0); s.Etcd.Members[1].Machine = "x" }, "", false},
+	} {
+		s := ofThree()
+		s.Etcd.Agreed = false
+		c.change(&s)
+		loss := facts{s}.quorumLoss()
+		g := NewWithT(t)
+		if c.says == "" {
+			g.Expect(loss).To(BeNil(), name)
+			continue
+		}
+		g.Expect(loss).NotTo(BeNil(), name)
+		g.Expect(loss.Message).To(ContainSubstring(c.says), name)
+		g.Expect(loss.ForGood).To(Equal(c.forGood), name)
+	}
+}
+
+// A Machine leaves before its replacement only while every other one works whole, whoever asks.
+func TestAnotherThatIsShortKeepsAMachineThatLeavesFirst(t *testing.T) {
+	g := NewWithT(t)
+	s := ofThree()
+	g.Expect(leaveFirst(facts{s}, s.Machines[0])).To(HaveField("Kind", controlplane.DeleteMachine))
+	s.Machines[0].Healthy = false
+	g.Expect(leaveFirst(facts{s}, s.Machines[0])).To(HaveField("Kind", controlplane.DeleteMachine), "it is the one that leaves")
+	s.Machines[1].Healthy = false
+	g.Expect(leaveFirst(facts{s}, s.Machines[0])).To(And(HaveField("Kind", controlplane.Wait), HaveField("Machine", "b")))
+}
