@@ -11,38 +11,72 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/apierr"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/objectpatch"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/rollout"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/text"
 )
 
-// leave does what was decided about Machines that leave, or will. What goes wrong with one holds up no other.
+// refusedLeave is a decision about a Machine that leaves, of which the write was refused last.
+type refusedLeave struct {
+	machine types.UID
+	action  rollout.Action
+	why     string
+}
+
+// leave does what was decided about Machines that leave, or will. What goes wrong with one holds up no other. What is
+// refused the next plan says: the status of this one is written already.
 func (r *Reconciler) leave(
 	ctx context.Context, policy *quoinv1.RolloutPolicy, cluster *clusterv1.Cluster, seen *observation,
 	decisions []rollout.Decision,
 ) (more bool, err error) {
 	var failures []error
+	var refusals []refusedLeave
 	marked := 0
 	for _, d := range decisions {
 		machine := seen.machines[d.Machine]
-		if d.Action == rollout.Taint || d.Action == rollout.Untaint {
-			if marked++; marked > mostMarked {
-				more = true
-				continue
-			}
+		marks := d.Action == rollout.Taint || d.Action == rollout.Untaint
+		if marks && marked == mostMarked {
+			more = true
+			continue
 		}
-		if err := r.leaveOne(ctx, cluster, seen, machine, d); err != nil {
+		err := r.leaveOne(ctx, cluster, seen, machine, d)
+		refused := apierr.IsRefusal(err)
+		if marks && !refused { // that says no to some leaves the others their places
+			marked++
+		}
+		if refused {
+			refusals = append(refusals, refusedLeave{machine.UID, d.Action, refusal(machine, err)})
+		}
+		if err != nil {
 			failures = append(failures, err)
 			continue
 		}
 		r.tellLeave(policy, machine, d)
 	}
-	return more, errors.Join(failures...)
+	last, _ := r.refusals.Swap(client.ObjectKeyFromObject(cluster), refusals)
+	former, _ := last.([]refusedLeave)
+	// What is permitted now need not be seen elsewhere: a Node has no watch here.
+	return more || len(former) > len(refusals), errors.Join(failures...)
+}
+
+// recall has a plan say which of its decisions about Machines that leave were refused last.
+func (r *Reconciler) recall(cluster *clusterv1.Cluster, seen *observation, plan *rollout.Result) {
+	last, _ := r.refusals.Load(client.ObjectKeyFromObject(cluster))
+	refusals, _ := last.([]refusedLeave)
+	for _, d := range plan.Leaves {
+		for _, refused := range refusals {
+			if refused.machine == seen.machines[d.Machine].UID && refused.action == d.Action {
+				plan.Refuse(d, refused.why)
+			}
+		}
+	}
 }
 
 func (r *Reconciler) leaveOne(

@@ -60,6 +60,8 @@ type Reconciler struct {
 	WatchFilterValue string
 	// remnants by the UID of a Machine.
 	remnants sync.Map
+	// refusals are the []refusedLeave of a Cluster, by its key.
+	refusals sync.Map
 	// words of policies' statuses are kept apart; nil holds nothing back.
 	words *objectpatch.Pace
 	// rest of Clusters between two reconciles; nil lets them have none.
@@ -191,6 +193,7 @@ func (r *Reconciler) reconcile(ctx context.Context, key client.ObjectKey) (ctrl.
 	}
 	if policy == nil || cluster == nil || !cluster.DeletionTimestamp.IsZero() {
 		forgetMetrics(key.Namespace, key.Name)
+		r.refusals.Delete(key)
 	}
 	switch {
 	case policy == nil && cluster == nil:
@@ -258,6 +261,7 @@ func (r *Reconciler) lead(
 		return ctrl.Result{RequeueAfter: cacheLag}, failed
 	}
 	failed = errors.Join(failed, r.unmark(ctx, seen, plan))
+	r.recall(cluster, seen, &plan)
 	status := statusOf(policy, plan)
 	expect(policy, &status, plan, r.Clock.Now())
 	failed = errors.Join(failed, r.record(ctx, seen, &status, plan),

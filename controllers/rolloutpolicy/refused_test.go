@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/controllers/clustercache"
 	"sigs.k8s.io/cluster-api/util/conditions"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -183,6 +184,21 @@ func TestARefusedPatchStopsItsPoolAlone(t *testing.T) {
 			w.Expect(err).To(HaveOccurred(), "it is asked again")
 			w.Expect(w.machine("new-0")).To(Equal(before))
 			w.Expect(c.green(w)).To(BeTrue())
+			if name == "what no group selects" {
+				return // it is no pool of the policy any more
+			}
+			shown := func() quoinv1.RolloutProgress { return w.policy().Status.MachineDeployments[0] }
+			w.Expect(shown().Message).To(ContainSubstring("guard.example.com"))
+			w.Expect(shown().Reason).To(Equal(quoinv1.WriteRefusedReason))
+			w.Expect(w.policy().Status.MachineDeployments[1].Reason).NotTo(Equal(quoinv1.WriteRefusedReason))
+			w.r.Client = w.client
+			result, err := w.once()
+			w.Expect(err).NotTo(HaveOccurred())
+			if name == "hooks" {
+				w.Expect(result.RequeueAfter).To(Equal(cacheLag))
+			}
+			w.reconcile()
+			w.Expect(shown().Reason).NotTo(Equal(quoinv1.WriteRefusedReason), "it is permitted")
 		})
 	}
 }
@@ -229,4 +245,40 @@ func TestAConflictHoldsUpNoOtherPool(t *testing.T) {
 	w.Expect(conflicts(errors.Join(conflict, nil, errors.Join(conflict)))).To(BeTrue())
 	w.Expect(conflicts(errors.Join(conflict, denied(machineOf("new-0", "v2"))))).To(BeFalse())
 	w.Expect(conflicts(nil)).To(BeFalse())
+}
+
+// Nodes that a workload cluster lets nobody taint leave the others their places among those of one reconcile.
+func TestRefusedTaintsTakeNoPlace(t *testing.T) {
+	w := newDraining(t, quoinv1.RolloutDrain{}, 0)
+	workload := interceptor.NewClient(w.workload.(client.WithWatch), interceptor.Funcs{Patch: func(ctx context.Context,
+		c client.WithWatch, object client.Object, patch client.Patch, options ...client.PatchOption) error {
+		if object.GetName() == "old-0" {
+			return apierrors.NewForbidden(schema.GroupResource{Resource: "nodes"}, "old-0", errors.New("denied"))
+		}
+		return c.Patch(ctx, object, patch, options...)
+	}})
+	w.r.ClusterCache = clustercache.NewFakeClusterCache(workload, client.ObjectKey{Namespace: namespace, Name: "c1"},
+		nodesWatch)
+	cluster := &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "c1"}}
+	seen := &observation{machines: map[string]*clusterv1.Machine{}}
+	taints := make([]rollout.Decision, mostMarked+1)
+	for i := range taints {
+		taints[i] = rollout.Decision{Pool: "blue", Machine: "old-0", Action: rollout.Taint}
+	}
+	taints[mostMarked].Machine = "old-1"
+	for _, name := range []string{"old-0", "old-1"} {
+		seen.machines[name] = w.machine(name)
+	}
+	more, err := w.r.leave(t.Context(), w.policy(), cluster, seen, taints)
+	w.Expect(err).To(MatchError(ContainSubstring("denied")))
+	w.Expect(more).To(BeFalse())
+	w.Expect(w.tainted("old-0")).To(BeFalse())
+	w.Expect(w.tainted("old-1")).To(BeTrue())
+
+	for i := range taints {
+		taints[i].Machine = "old-1"
+	}
+	more, err = w.r.leave(t.Context(), w.policy(), cluster, seen, taints)
+	w.Expect(err).NotTo(HaveOccurred())
+	w.Expect(more).To(BeTrue(), "one reconcile does not taint all Nodes of a large pool")
 }

@@ -13,13 +13,21 @@ import (
 // takes no other one's place (K-6).
 func (r *Result) Undone(pool Pool, d Decision, refused string) {
 	for i := range r.Progress {
+		if p := &r.Progress[i]; p.Pool == d.Pool {
+			p.Pace, p.Proofs, p.Selected, p.DoneOf = pool.Pace, pool.Proofs, pool.Selected, pool.DoneOf
+		}
+	}
+	if refused != "" {
+		r.Refuse(d, refused)
+	}
+}
+
+// Refuse says of its pool that the write of a decision is refused.
+func (r *Result) Refuse(d Decision, refused string) {
+	for i := range r.Progress {
 		p := &r.Progress[i]
 		if p.Pool != d.Pool {
 			continue
-		}
-		p.Pace, p.Proofs, p.Selected, p.DoneOf = pool.Pace, pool.Proofs, pool.Selected, pool.DoneOf
-		if refused == "" {
-			return
 		}
 		p.Reason, p.Message = Refused, fmt.Sprintf("Machine %s of MachineDeployment %s: %s is refused and tried again; "+
 			"other MachineDeployments go on. Permit it: %s", d.Machine, d.Pool, d.Action, refused)
