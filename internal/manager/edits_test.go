@@ -189,29 +189,18 @@ func (c skewCase) proxyEdits(e versionEdit) []versionEdit {
 
 const of124 = "Kubernetes-1.24"
 
-// numbers of the default policy, which holds beside every other and is asked first, for rules that say the same.
-var defaultNumber = map[string]string{"S1-14": "R8", "S0-19": "R8", "S0-15": "R21"}
-
 // of is what the edit of one object is to be answered, where that depends on what it is of.
 func (e versionEdit) of(object client.Object) versionEdit {
-	switch object.(type) {
-	case *controlplanev1.QuoinControlPlane:
-		if e.Policies == "Distribution" && slices.Contains(e.Servers, e.to) {
-			e.names = nil // the way back to what runs is open, whatever the catalog says
-		}
-		e.names = slices.Clone(e.names)
-		for i, name := range e.names {
-			e.names[i] = cmp.Or(defaultNumber[name], name)
-		}
-	case *clusterv1.Cluster:
+	if !e.pool && e.Policies == "Distribution" && slices.Contains(e.Servers, e.to) {
+		e.names = nil // the way back to what runs is open, whatever the catalog says
+	}
+	if _, topology := object.(*clusterv1.Cluster); topology {
 		finishes := len(e.Servers) > 1 && slices.Contains(e.names, "S1-14")
 		switch {
 		case finishes: // Cluster API has a rollout end before it begins the next
 			e.names = nil
 		case e.Policies == of124 && e.Inside["kube-proxy"] != "": // no plan leads over a minor
 			e.names, e.waits = []string{"S1-25"}, false
-		case e.Policies == of124 && slices.Contains(e.names, "S1-14"):
-			e.names = []string{"R8"}
 		}
 	}
 	return e

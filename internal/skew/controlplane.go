@@ -7,6 +7,7 @@ package skew
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/Masterminds/semver/v3"
@@ -20,7 +21,9 @@ const RuleInvalid Rule = "InvalidVersion"
 
 // ViolationError is a refused version change. Its message says what to do instead.
 type ViolationError struct {
-	Rule    Rule
+	Rule Rule
+	// also are the rules of further policies that say the same.
+	also    []Rule
 	message string
 }
 
@@ -42,19 +45,37 @@ func Parse(version string) (*semver.Version, error) {
 // same version, a later patch of the same minor, or any patch of the next minor (R8, R21). A nil error allows it; a
 // *ViolationError refuses it.
 func ControlPlaneStep(from, to string) error {
-	target, err := Parse(to)
-	if err != nil {
+	if _, err := Parse(to); err != nil {
 		return err
 	}
-	current, err := Parse(from)
-	if err != nil {
+	if _, err := Parse(from); err != nil {
 		return err
 	}
-	violation := policies[DefaultPolicy].APIServers.step([]*semver.Version{current}, target, nil)
-	if violation == nil {
-		return nil // and no interface that holds a nil pointer
+	if refused := ControlPlaneSteps(DefaultPolicies(), World{APIServers: []string{from}}, to); refused != nil {
+		return refused // and no interface that holds a nil pointer
 	}
-	return violation
+	return nil
+}
+
+// ControlPlaneSteps says why API servers that run may not be given the target version, for the first of the policies
+// that refuses it, with the rules of those after it that do so as well; nil when none does, and for what is no version.
+// Components are not asked.
+func ControlPlaneSteps(policies []Policy, world World, target string) (refused *ViolationError) {
+	wanted, err := Parse(target)
+	if err != nil {
+		return nil
+	}
+	for _, policy := range policies {
+		next := policy.APIServers.step(parsed(world.APIServers), wanted, policy.scale(world))
+		switch {
+		case next == nil:
+		case refused == nil:
+			refused = next
+		default:
+			refused.also = append(refused.also, next.Rule)
+		}
+	}
+	return refused
 }
 
 // step says why API servers, which are sorted, may not be given the target version; nil when they may. Etcd's data and
@@ -75,8 +96,21 @@ func (a APIServers) step(servers []*semver.Version, target *semver.Version, mino
 	return nil
 }
 
-// Numbered is the text of the refusal with the number of its rule, for people who read it alone.
-func (v *ViolationError) Numbered() string { return fmt.Sprintf("%s (%s)", v.message, v.Rule) }
+// Numbered is the text of the refusal with the numbers of its rules, for people who read it alone.
+func (v *ViolationError) Numbered() string {
+	return fmt.Sprintf("%s (%s)", v.message, Numbers(append([]Rule{v.Rule}, v.also...)))
+}
+
+// Numbers of rules as messages have them: each once, in their order.
+func Numbers(rules []Rule) string {
+	var numbers []string
+	for _, rule := range rules {
+		if !slices.Contains(numbers, string(rule)) {
+			numbers = append(numbers, string(rule))
+		}
+	}
+	return strings.Join(numbers, ", ")
+}
 
 // Older reports whether version a comes before version b. Strings that are no versions sort first, by their text.
 func Older(a, b string) bool {

@@ -63,3 +63,20 @@ func TestOtherMinor(t *testing.T) {
 		NewWithT(t).Expect(OtherMinor(c.a, c.b)).To(Equal(c.other), "%v", c)
 	}
 }
+
+// A refusal has the numbers of all policies that say the same, the default one's first.
+//
+// Proves: S1-14, S0-15, S0-19
+func TestARefusedStepHasTheNumbersOfAllPolicies(t *testing.T) {
+	g := NewWithT(t)
+	both, err := Policies("Kubernetes-1.24, Distribution")
+	g.Expect(err).NotTo(HaveOccurred())
+	of := func(policies []Policy, target string) string {
+		return ControlPlaneSteps(policies, World{APIServers: []string{"v1.28.3", "v1.29.5"}}, target).Numbered()
+	}
+	g.Expect(of(both, "v1.30.1")).To(HaveSuffix("go to v1.29 first (R8, S1-14, S0-19)"))
+	g.Expect(of(both, "v1.29.4")).To(MatchRegexp(`older than v1\.29\.5, .* \(R21, .*S0-15\)$`))
+	g.Expect(of(DefaultPolicies(), "v1.30.1")).To(HaveSuffix(" (R8)"))
+	g.Expect(ControlPlaneSteps(both, World{APIServers: []string{"v1.29.5"}}, "v1.30.1")).To(BeNil())
+	g.Expect(ControlPlaneSteps(both, World{}, "v1.40.0")).To(BeNil(), "nothing runs")
+}

@@ -143,10 +143,13 @@ func load(files fs.FS) map[string]Policy {
 // DefaultPolicy is the name of the policy that holds for every Cluster.
 const DefaultPolicy = "Kubernetes"
 
+// DefaultPolicies is the policy that holds for every Cluster, alone.
+func DefaultPolicies() []Policy { return []Policy{policies[DefaultPolicy]} }
+
 // Policies that hold for a Cluster: the default one and those that names lists, separated by commas. What one of them
 // refuses is refused, so the strictest holds.
 func Policies(names string) ([]Policy, error) {
-	chosen := []Policy{policies[DefaultPolicy]}
+	chosen := DefaultPolicies()
 	for name := range strings.SplitSeq(names, ",") {
 		name = strings.TrimSpace(name)
 		policy, known := policies[name]

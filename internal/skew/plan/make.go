@@ -133,14 +133,23 @@ func (r Request) hops(servers []*semver.Version, target *semver.Version) ([]stri
 			hop = best(known, semver.New(target.Major(), minor, 0, "0", ""), semver.New(target.Major(), minor+1, 0, "0", ""))
 		}
 		if hop == nil {
-			rule := r.Policies[0].APIServers.Apart.Step
-			return nil, refuse(rule, "%s, and a control plane that runs %s cannot go to %s without it (%s): add one of that "+
-				"minor, or choose a version before it", r.lacks(fmt.Sprintf("v%d.%d", target.Major(), minor)), text(newest),
-				text(target), rule)
+			rules := r.stepRules()
+			return nil, refuse(rules[0], "%s, and a control plane that runs %s cannot go to %s without it (%s): add one of "+
+				"that minor, or choose a version before it", r.lacks(fmt.Sprintf("v%d.%d", target.Major(), minor)),
+				text(newest), text(target), skew.Numbers(rules))
 		}
 		hops = append(hops, text(hop))
 	}
 	return append(hops, text(target)), nil
+}
+
+// stepRules are the rules by which API servers go one minor at a time; a distribution counts them otherwise.
+func (r Request) stepRules() (rules []skew.Rule) {
+	ordinary, _ := skew.Split(r.Policies)
+	for _, policy := range ordinary {
+		rules = append(rules, policy.APIServers.Apart.Step)
+	}
+	return rules
 }
 
 // lacks says that a version or a minor is not among the known ones.

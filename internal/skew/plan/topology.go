@@ -7,6 +7,8 @@ import (
 	"errors"
 
 	"github.com/Masterminds/semver/v3"
+
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew"
 )
 
 // topologyLag is how many minors Cluster API lets workers of a managed topology fall behind, whatever a policy says
@@ -40,9 +42,10 @@ func ofTopology(r Request) (*draft, error) {
 		return nil, err
 	}
 	if d.plan.AnyPatch && target.Minor() > d.newest().Minor()+1 {
-		rule := r.Policies[0].APIServers.Apart.Step
-		return nil, r.instead(d.plan, refuse(rule, "Cluster API goes from %s to %s only when spec.kubernetesVersions of "+
-			"the ClusterClass lists a version of each minor between (%s)", text(d.newest()), text(target), rule))
+		rules := r.stepRules()
+		return nil, r.instead(d.plan, refuse(rules[0], "Cluster API goes from %s to %s only when spec.kubernetesVersions of "+
+			"the ClusterClass lists a version of each minor between (%s)", text(d.newest()), text(target),
+			skew.Numbers(rules)))
 	}
 	if err := r.oneTool(d.servers()[0], d.plan); err != nil {
 		return nil, err

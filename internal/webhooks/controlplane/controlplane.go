@@ -6,7 +6,6 @@ package controlplane
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -85,12 +84,12 @@ func (w *ControlPlaneWebhook) ValidateUpdate(
 	path := field.NewPath("spec")
 	reasons = append(reasons, validateSpec(&after.Spec)...)
 	reasons = append(reasons, validateRecovery(path.Child("recovery"), before, after, time.Now())...)
-	follows := validateVersionFollows(path.Child("version"), before, after.Spec.Version)
-	warnings, reached, err := w.validateTarget(ctx, path, before, after)
+	follows := validateVersionFollows(path.Child("version"), before, after.Spec.Version, nil, nil)
+	warnings, reached, err := w.validateTarget(ctx, path, before, after, len(follows) > 0)
 	if err != nil {
 		return nil, err
 	}
-	if len(follows) == 0 {
+	if len(reached) > 0 {
 		follows = reached
 	}
 	reasons = append(reasons, follows...)
@@ -103,9 +102,10 @@ func (w *ControlPlaneWebhook) ValidateUpdate(
 	return warnings, refuse(after, append(reasons, frozen...))
 }
 
-// validateTarget compares what kubeadm is to make with what runs, and with what the Cluster's policies ask beside.
+// validateTarget compares what kubeadm is to make with what runs, and with what the Cluster's policies ask beside. A
+// version that the default policy refuses is not looked at further than for the rules by which others refuse it too.
 func (w *ControlPlaneWebhook) validateTarget(
-	ctx context.Context, path *field.Path, before, after *controlplanev1.QuoinControlPlane,
+	ctx context.Context, path *field.Path, before, after *controlplanev1.QuoinControlPlane, refused bool,
 ) (admission.Warnings, field.ErrorList, error) {
 	cluster := &clusterv1.Cluster{}
 	key := client.ObjectKey{Namespace: after.Namespace, Name: after.Labels[clusterv1.ClusterNameLabel]}
@@ -137,6 +137,9 @@ func (w *ControlPlaneWebhook) validateTarget(
 	if skew.AskForEstate(policies) && len(runningVersions(before)) == 0 {
 		// What its Machines wait with, because the distribution does not make a cluster of that version, runs nowhere.
 		world.APIServers = nil
+	}
+	if refused {
+		return nil, validateVersionFollows(path.Child("version"), before, after.Spec.Version, policies, world.Estate), nil
 	}
 	var warnings admission.Warnings
 	inside, unseen := w.Workload.Inside(ctx, key, world)
@@ -180,30 +183,31 @@ func reach(
 }
 
 // validateVersionFollows compares a new version with what runs, not with what was asked for last: a version that was
-// mistyped can be taken back while nothing runs it, and two edits in a row cannot skip a minor that one edit may not.
-func validateVersionFollows(path *field.Path, before *controlplanev1.QuoinControlPlane, wanted string) field.ErrorList {
+// mistyped can be taken back while nothing runs it, and two edits in a row cannot skip a minor that one edit may not. It
+// is judged by the default policy where no policies are given.
+func validateVersionFollows(
+	path *field.Path, before *controlplanev1.QuoinControlPlane, wanted string, policies []skew.Policy, estate *skew.Estate,
+) field.ErrorList {
 	if wanted == before.Spec.Version || len(validateVersion(path, wanted)) > 0 {
 		return nil
 	}
-	running := runningVersions(before)
-	for _, runs := range running {
-		var refused *skew.ViolationError
-		if errors.As(skew.ControlPlaneStep(runs, wanted), &refused) {
-			return field.ErrorList{field.Forbidden(path, refused.Numbered()+waysOn(running, wanted))}
-		}
+	if policies == nil {
+		policies = skew.DefaultPolicies()
 	}
-	return nil
+	running := runningVersions(before)
+	refused := skew.ControlPlaneSteps(policies, skew.World{APIServers: running, Estate: estate}, wanted)
+	if refused == nil {
+		return nil
+	}
+	return field.ErrorList{field.Forbidden(path, refused.Numbered()+waysOn(running, wanted))}
 }
 
 // waysOn are the versions after the first, which a refusal for a skipped minor names (", then v1.36, then v1.37.2");
 // empty when none lead to the wanted one.
 func waysOn(running []string, wanted string) string {
-	policies, err := skew.Policies(skew.DefaultPolicy)
-	if err != nil {
-		return ""
-	}
 	// A refusal comes with an empty plan, which goes nowhere.
-	way, _ := plan.For(plan.Request{State: plan.State{APIServers: running}, Target: wanted, Policies: policies})
+	way, _ := plan.For(plan.Request{State: plan.State{APIServers: running}, Target: wanted,
+		Policies: skew.DefaultPolicies()})
 	_, rest, _ := strings.Cut(way.Route(), " first")
 	return rest
 }

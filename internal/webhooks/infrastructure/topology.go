@@ -107,6 +107,9 @@ func (e topologyEdit) judge() (refusal string, warnings []string) {
 		runs.APIServers = nil
 	}
 	refusal, newest := skew.Distributed(e.policies, runs, e.target)
+	if slices.Contains(runs.APIServers, e.target) {
+		refusal = "" // the way back to what runs is open, whatever the catalog says, as for a control plane
+	}
 	behind, warning := skew.LeftBehind(e.policies, e.world, e.target)
 	hops := e.onlyHop()
 	if e.class.Spec.Upgrade.External.GenerateUpgradePlanExtension == "" { // else its way is not known
