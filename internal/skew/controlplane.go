@@ -61,12 +61,12 @@ func ControlPlaneStep(from, to string) error {
 // that refuses it, with the rules of those after it that do so as well; nil when none does, and for what is no version.
 // Components are not asked.
 func ControlPlaneSteps(policies []Policy, world World, target string) (refused *ViolationError) {
-	wanted, err := Parse(target)
-	if err != nil {
+	wanted := parsed([]string{target})
+	if len(wanted) == 0 {
 		return nil
 	}
 	for _, policy := range policies {
-		next := policy.APIServers.step(parsed(world.APIServers), wanted, policy.scale(world))
+		next := policy.APIServers.step(parsed(world.APIServers), wanted[0], policy.scale(world))
 		switch {
 		case next == nil:
 		case refused == nil:

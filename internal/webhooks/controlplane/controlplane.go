@@ -183,8 +183,8 @@ func reach(
 }
 
 // validateVersionFollows compares a new version with what runs, not with what was asked for last: a version that was
-// mistyped can be taken back while nothing runs it, and two edits in a row cannot skip a minor that one edit may not. It
-// is judged by the default policy where no policies are given.
+// mistyped can be taken back while nothing runs it, and two edits in a row cannot skip a minor that one edit may not.
+// Without policies it is judged by the default one.
 func validateVersionFollows(
 	path *field.Path, before *controlplanev1.QuoinControlPlane, wanted string, policies []skew.Policy, estate *skew.Estate,
 ) field.ErrorList {
