@@ -286,23 +286,24 @@ func TestAPreflight(t *testing.T) {
 		return func(f *Facts) { f.Movable["c"] = &metav1.Condition{Status: status, Reason: reason} }
 	}
 	for want, changes := range map[string][]func(*Facts){
-		"Passed Passed Passed Passed Passed Passed Passed": {func(*Facts) {}, func(f *Facts) { f.Tried = false }},
-		"Warning Passed Passed Passed Passed Passed Passed": {says("DeletionInFlight", metav1.ConditionFalse),
+		"Passed Passed Passed Passed Passed Passed Passed Passed": {func(*Facts) {}, func(f *Facts) { f.Tried = false }},
+		"Warning Passed Passed Passed Passed Passed Passed Passed": {says("DeletionInFlight", metav1.ConditionFalse),
 			says("HooksInFlight", metav1.ConditionFalse),
 			says("SharedClusterClass", metav1.ConditionFalse)},
-		"Failed Passed Passed Passed Passed Passed Passed": {says("MachinesWithoutNode", metav1.ConditionFalse),
+		"Failed Passed Passed Passed Passed Passed Passed Passed": {says("MachinesWithoutNode", metav1.ConditionFalse),
 			says("Movable", metav1.ConditionUnknown),
 			func(f *Facts) { f.Movable["c"] = nil }},
-		"Passed Failed Passed Passed Passed Passed Passed": {
+		"Passed Failed Passed Passed Passed Passed Passed Passed": {
 			func(f *Facts) { f.Rehearsal = fmt.Errorf("provider quoin is older") }},
-		"Passed Passed Failed Passed Passed Passed Passed": {func(f *Facts) { f.Existing = objectsOf("h") }},
-		"Passed Passed Passed Warning Passed Passed Passed": {
+		"Passed Passed Failed Passed Passed Passed Passed Passed": {func(f *Facts) { f.Existing = objectsOf("h") }},
+		"Passed Passed Passed Warning Passed Passed Passed Passed": {
 			func(f *Facts) { f.Nodes = f.Nodes[:1] },
 			func(f *Facts) { f.Nodes[0].Spec.Unschedulable = true },
 			func(f *Facts) { f.Nodes[0].Status.Conditions[0].Status = corev1.ConditionUnknown },
 			func(f *Facts) { f.Nodes[0] = node("a", taint("gpu", corev1.TaintEffectNoExecute)) },
 		},
-		"Passed Passed Passed Passed Warning Passed Passed": {func(f *Facts) { f.Unmounted = []string{"snapshots"} }},
+		"Passed Passed Passed Passed Warning Passed Passed Passed": {func(f *Facts) { f.Unmounted = []string{"snapshots"} }},
+		"Passed Passed Passed Passed Passed Warning Passed Passed": {func(f *Facts) { f.Served = []string{"bundles"} }},
 	} {
 		for i, change := range changes {
 			g.Expect(results(facts(change))).To(Equal(want), "%d of %s", i, want)
@@ -349,4 +350,52 @@ func TestVolumesThatTheTargetsManagersLackAreNamed(t *testing.T) {
 		g.Expect(Unmounted(planes, templates, row.managers)).To(Equal(row.missing))
 	}
 	g.Expect(Unmounted(planes[1:], templates[:3], nil)).To(BeEmpty())
+}
+
+// What hosts fetch from a kind cluster is gone with it, whoever reaches it today.
+//
+// Proves: S0-67
+func TestWhatTheSourceServesIsNamed(t *testing.T) {
+	g := NewWithT(t)
+	planes := make([]controlplanev1.QuoinControlPlane, 1)
+	planes[0].Name = "cp"
+	planes[0].Spec.Backup = &controlplanev1.EtcdBackup{Store: controlplanev1.BackupStore{
+		S3: &controlplanev1.BackupBucket{Endpoint: "https://minio.store.svc:9000"}}}
+	nodes := []corev1.Node{{Status: corev1.NodeStatus{Addresses: []corev1.NodeAddress{
+		{Type: corev1.NodeHostName, Address: "kind-control-plane"}, {Type: corev1.NodeInternalIP, Address: "172.18.0.2"},
+		{Type: corev1.NodeInternalIP, Address: "fd00::2"}}}}}
+	balancer := corev1.Service{}
+	balancer.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "192.0.2.80"}, {Hostname: "lb.example.test"}}
+	store := corev1.Service{Spec: corev1.ServiceSpec{ClusterIPs: []string{"10.96.0.7"}, ExternalIPs: []string{"192.0.2.81"}}}
+	store.Namespace, store.Name = "store", "minio"
+	for _, row := range []struct {
+		bundle infrav1.Bundle
+		served bool
+	}{
+		{infrav1.Bundle{Location: "http://172.18.0.2:30080/{{version}}"}, true},
+		{infrav1.Bundle{Location: "http://[fd00:0::2]/{{version}}", Delivery: infrav1.BundleDeliveryPush}, true},
+		{infrav1.Bundle{Location: "http://kind-control-plane/{{version}}"}, true},
+		{infrav1.Bundle{Location: "http://192.0.2.80/{{version}}"}, true},
+		{infrav1.Bundle{Location: "http://192.0.2.81/{{version}}"}, true},
+		{infrav1.Bundle{Location: "http://10.96.0.7/{{version}}"}, true},
+		{infrav1.Bundle{Location: "https://lb.example.test/{{version}}"}, true},
+		{infrav1.Bundle{Location: "https://bundles.example.test/{{version}}", Proxy: "http://172.18.0.2:3128"}, true},
+		{infrav1.Bundle{Location: "https://bundles.example.test/{{version}}"}, false},
+		{infrav1.Bundle{Location: "http://172.18.0.20/{{version}}"}, false},
+		{infrav1.Bundle{Location: "/on/the/host/172.18.0.2/{{version}}"}, false},
+		{infrav1.Bundle{Location: "http://172.18.0.2/{{version}}", Proxy: "http://proxy.example.test:3128"}, false},
+	} {
+		templates := make([]infrav1.QuoinMachineTemplate, 2)
+		templates[0].Name, templates[0].Spec.Template.Spec.Artifacts.Bundle = "t", &row.bundle
+		named := ServedBySource(nil, templates, nodes, []corev1.Service{balancer, store})
+		g.Expect(named).To(HaveLen(map[bool]int{true: 1}[row.served]), row.bundle.Location)
+		if row.served {
+			g.Expect(named[0]).To(HavePrefix("bundles of QuoinMachineTemplate t ("))
+		}
+	}
+	g.Expect(ServedBySource(planes, nil, nodes, []corev1.Service{balancer, store})).To(
+		ConsistOf("object store of QuoinControlPlane cp (minio.store.svc port 9000)"))
+	planes[0].Spec.Backup.Store.S3.Endpoint = "https://10.96.0.7:9000"
+	g.Expect(ServedBySource(planes, nil, nil, []corev1.Service{store})).To(HaveLen(1))
+	g.Expect(ServedBySource(planes, nil, nodes, nil)).To(BeEmpty())
 }

@@ -47,6 +47,8 @@ type Facts struct {
 	Nodes []corev1.Node
 	// Unmounted is what the managers of the target have no volume for.
 	Unmounted []string
+	// Served is what the source itself serves of what moves.
+	Served []string
 	// Reach is what the target reaches.
 	Reach Reach
 }
@@ -60,7 +62,7 @@ func Preflight(f Facts) []Check {
 	for _, name := range slices.Sorted(maps.Keys(f.Movable)) {
 		checks = append(checks, movable(name, f.Movable[name]))
 	}
-	checks = append(checks, f.rehearsal(), f.room(), f.nodes(), f.volumes())
+	checks = append(checks, f.rehearsal(), f.room(), f.nodes(), f.volumes(), f.served())
 	return append(checks, f.Reach.checks()...)
 }
 
@@ -128,6 +130,17 @@ func (f Facts) volumes() Check {
 	if len(f.Unmounted) > 0 {
 		c.Result = Warning
 		c.Message = "its managers have no volume for " + strings.Join(f.Unmounted, ", ")
+	}
+	return c
+}
+
+// served warns only: the source may stay.
+func (f Facts) served() Check {
+	c := Check{Name: "Bundles and object stores outlive the source", Result: Passed, Message: "it serves none"}
+	if len(f.Served) > 0 {
+		c.Result = Warning
+		c.Message = "the source itself serves them, at an address of its own: " + strings.Join(f.Served, ", ") +
+			"; put them elsewhere before it is deleted"
 	}
 	return c
 }

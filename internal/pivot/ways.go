@@ -6,10 +6,12 @@ package pivot
 import (
 	"encoding/json"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
@@ -67,9 +69,60 @@ func Ways(
 			w.addURL("BMC of QuoinHost "+hosts[i].Name, bmc.Address, false)
 		}
 	}
+	w.addSources(planes, templates, false)
+	return w
+}
+
+// ServedBySource names the bundles and object stores at an address of the source itself, a node's or a Service's, also
+// where hosts fetch on their own: they are gone when it is.
+func ServedBySource(
+	planes []controlplanev1.QuoinControlPlane, templates []infrav1.QuoinMachineTemplate, nodes []corev1.Node,
+	services []corev1.Service,
+) []string {
+	own := map[string]bool{}
+	for i := range nodes {
+		for _, address := range nodes[i].Status.Addresses {
+			own[canonical(address.Address)] = true
+		}
+	}
+	for i := range services {
+		service := &services[i]
+		for _, address := range slices.Concat(service.Spec.ClusterIPs, service.Spec.ExternalIPs) {
+			own[canonical(address)] = true
+		}
+		for _, ingress := range service.Status.LoadBalancer.Ingress {
+			own[canonical(ingress.IP)], own[canonical(ingress.Hostname)] = true, true
+		}
+		name := service.Name + "." + service.Namespace + ".svc"
+		own[name], own[name+".cluster.local"] = true, true
+	}
+	var w ways
+	w.addSources(planes, templates, true)
+	var served []string
+	for _, way := range w {
+		if own[canonical(way.Address)] {
+			served = append(served, way.String())
+		}
+	}
+	return served
+}
+
+// canonical form of an IP address; a name stays as it is.
+func canonical(address string) string {
+	if ip, err := netip.ParseAddr(address); err == nil {
+		return ip.Unmap().String()
+	}
+	return address
+}
+
+// addSources adds the servers of pushed bundles, or of those too that hosts pull, and object stores.
+func (w *ways) addSources(
+	planes []controlplanev1.QuoinControlPlane, templates []infrav1.QuoinMachineTemplate, pulled bool,
+) {
 	for i := range templates {
 		bundle := templates[i].Spec.Template.Spec.Artifacts.Bundle
-		if bundle != nil && bundle.Delivery == infrav1.BundleDeliveryPush && !strings.HasPrefix(bundle.Location, "/") {
+		if bundle != nil && (pulled || bundle.Delivery == infrav1.BundleDeliveryPush) &&
+			!strings.HasPrefix(bundle.Location, "/") {
 			w.addURL("bundles of QuoinMachineTemplate "+templates[i].Name, through(bundle.Proxy, bundle.Location), false)
 		}
 	}
@@ -79,7 +132,6 @@ func Ways(
 			w.addURL("object store of QuoinControlPlane "+planes[i].Name, through(s3.Proxy, s3.Endpoint), true)
 		}
 	}
-	return w
 }
 
 func through(proxy, location string) string {

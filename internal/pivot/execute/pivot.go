@@ -314,6 +314,13 @@ func (p *Pivot) facts(ctx context.Context) (facts pivot.Facts, r *run, err error
 		return facts, nil, err
 	}
 	facts.Unmounted = pivot.Unmounted(planes, templates, managers.Items)
+	own, services := &corev1.NodeList{}, &corev1.ServiceList{}
+	for _, list := range []client.ObjectList{own, services} {
+		if err := p.Source.Client.List(ctx, list); err != nil {
+			return facts, nil, fmt.Errorf("listing nodes and Services of the source: %w", err)
+		}
+	}
+	facts.Served = pivot.ServedBySource(planes, templates, own.Items, services.Items)
 	facts.Reach = pivot.Reach{Ways: pivot.Ways(hosts, planes, templates), Manager: pivot.Asker(managers.Items)}
 	r = p.run(rehearse)
 	facts.Rehearsal = r.do(ctx)
