@@ -70,8 +70,29 @@ func replicas() {
 		Expect(first).NotTo(BeEmpty())
 	}, NodeTimeout(6*time.Minute))
 
-	It("has its webhooks answered by the one that does not lead", func(ctx SpecContext) {
-		Eventually(deletion).WithContext(ctx).Should(refused)
+	It("has its webhooks answered by each, whoever leads", func(ctx SpecContext) {
+		controlPlane := &controlplanev1.QuoinControlPlane{ObjectMeta: metav1.ObjectMeta{Namespace: site, Name: "asked"}}
+		controlPlane.Spec.Replicas, controlPlane.Spec.Version = ptr.To[int32](1), "v1.36.3"
+		controlPlane.Spec.MachineTemplate.Spec.InfrastructureRef = clusterv1.ContractVersionedObjectReference{
+			APIGroup: "infrastructure.cluster.x-k8s.io", Kind: "QuoinMachineTemplate", Name: "cp"}
+		Eventually(func(ctx context.Context) error { return plane.Client.Create(ctx, controlPlane) }).WithContext(ctx).
+			Should(Succeed())
+		scaled := func(to int32) func(context.Context) error {
+			return func(ctx context.Context) error {
+				edited := controlPlane.DeepCopy()
+				edited.Spec.Replicas = &to
+				return plane.Client.Patch(ctx, edited, client.MergeFrom(controlPlane.DeepCopy()), client.DryRunAll)
+			}
+		}
+		for _, member := range managers.Members {
+			managers.Prefer(member)
+			before := managers.Answered(member)
+			// The API server may have a request under way on a connection that was just ended.
+			Eventually(scaled(2)).WithContext(ctx).Should(MatchError(ContainSubstring("spec.replicas: Forbidden")))
+			Expect(scaled(3)(ctx)).To(Succeed())
+			Expect(deletion(ctx)).To(refused)
+			Expect(managers.Answered(member)).To(BeNumerically(">", before), "somebody else answered")
+		}
 	}, NodeTimeout(time.Minute))
 
 	It("hands the lease over when the leader ends, and webhooks are answered meanwhile", func(ctx SpecContext) {

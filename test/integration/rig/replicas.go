@@ -29,6 +29,9 @@ type Replicas struct {
 	listener net.Listener
 	mu       sync.Mutex
 	serving  []int
+	// callers are the API server's connections, answered how many each member had.
+	callers  map[net.Conn]bool
+	answered map[int]int
 }
 
 // Replicate ends a provider's manager, and starts several in its place.
@@ -44,7 +47,7 @@ func (r *Rig) Replicate(ctx context.Context, label string, count int) (*Replicas
 	if err != nil {
 		return nil, fmt.Errorf("listening in place of %s: %w", label, err)
 	}
-	replicas := &Replicas{rig: r, alone: alone, listener: listener}
+	replicas := &Replicas{rig: r, alone: alone, listener: listener, callers: map[net.Conn]bool{}, answered: map[int]int{}}
 	go replicas.forward()
 	for number := 1; number <= count; number++ {
 		ports, err := freePorts(1)
@@ -71,6 +74,24 @@ func (r *Rig) Replicate(ctx context.Context, label string, count int) (*Replicas
 		}
 	}
 	return replicas, nil
+}
+
+// Prefer has a member answer before all others, and ends the connections that the API server keeps to another one.
+func (r *Replicas) Prefer(member *Manager) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.serving = slices.DeleteFunc(r.serving, func(port int) bool { return port == member.webhookPort })
+	r.serving = slices.Insert(r.serving, 0, member.webhookPort)
+	for caller := range r.callers {
+		_ = caller.Close()
+	}
+}
+
+// Answered is how many connections a member answered.
+func (r *Replicas) Answered(member *Manager) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.answered[member.webhookPort]
 }
 
 // End asks a member to end, as a kubelet does, and waits until it has.
@@ -121,14 +142,23 @@ func (r *Replicas) forward() {
 		}
 		r.mu.Lock()
 		ports := slices.Clone(r.serving)
+		r.callers[caller] = true
 		r.mu.Unlock()
 		go func() {
-			defer func() { _ = caller.Close() }()
+			defer func() {
+				_ = caller.Close()
+				r.mu.Lock()
+				delete(r.callers, caller)
+				r.mu.Unlock()
+			}()
 			for _, port := range ports {
 				manager, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", port))
 				if err != nil {
 					continue
 				}
+				r.mu.Lock()
+				r.answered[port]++
+				r.mu.Unlock()
 				go func() {
 					_, _ = io.Copy(manager, caller)
 					_ = manager.Close()
