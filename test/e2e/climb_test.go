@@ -117,7 +117,7 @@ func climb() {
 		logNodes(ctx, climber, "at the end")
 		logUpgrade(ctx, upgrade, plans, timeline.Lives(), kills)
 		staged, unstaged := lab.JoinsOf(timeline.Lives(), plans, true), lab.JoinsOf(timeline.Lives(), plans, false)
-		the.lab.Printf("Staged ahead: %s; not: %s", staged, unstaged)
+		the.lab.Printf("Control planes, staged ahead: %s; not: %s", staged, unstaged)
 		total := lab.Total(calls)
 		the.lab.Printf("\nRequests of the workload: %d answered, %d failed, longest gap %s\n%s", total.Gaps.Successes,
 			total.Gaps.Failures, total.Gaps.Longest, lab.Describe(calls))
@@ -160,6 +160,7 @@ func climb() {
 		By("having spared hosts that were staged what the others had to bring first")
 		Expect([]int{staged.Number, unstaged.Number}).To(HaveEach(BeNumerically(">", 0)))
 		Expect(staged.Artifacts.Seconds()).To(BeNumerically("<", unstaged.Artifacts.Seconds()))
+		Expect(staged.Whole.Seconds()).To(BeNumerically("<", unstaged.Whole.Seconds()))
 		By("having changed no kubelet that ran [S1-23]")
 		Expect(timeline.KubeletChanges()).To(BeEmpty())
 		after := need(climber.Nodes(ctx))

@@ -115,7 +115,8 @@ func (l Life) Spans(plans []Plan) []Span {
 	return spans
 }
 
-// Joins are what hosts took to bring what a Machine is made of, and to become its Node: the mean of several.
+// Joins are what hosts took to bring what a control plane's Machine is made of, and for all steps until it joined: the
+// mean of several.
 type Joins struct {
 	Number           int
 	Artifacts, Whole time.Duration
@@ -125,7 +126,7 @@ type Joins struct {
 func JoinsOf(lives []Life, plans []Plan, staged bool) (joins Joins) {
 	for _, life := range lives {
 		plan, joined := life.plan(plans, "provision-")
-		if !joined || life.Staged != staged {
+		if !joined || life.Votes.IsZero() || life.Staged != staged { // workers have less to bring and to do
 			continue
 		}
 		joins.Number++

@@ -56,10 +56,12 @@ func TestJoinsAreComparedByWhatWasStaged(t *testing.T) {
 	g := NewWithT(t)
 	lives, plans := surge()
 	lives = append(lives, Life{Name: "next", Host: "h1", Claim: "cccc", Staged: true, Created: second(78),
-		Claimed: second(79)}, Life{Name: "none", Staged: true})
+		Claimed: second(79), Votes: second(110)}, Life{Name: "none", Staged: true})
 	plans[2].Took, plans[2].Steps = 20*time.Second, []PlanStep{{"check-bundle", second(82)}, {"kubeadm-join", second(98)}}
 	g.Expect(JoinsOf(lives, plans, false)).To(Equal(Joins{1, 12 * time.Second, 30 * time.Second}))
 	g.Expect(JoinsOf(lives, plans, true)).To(Equal(Joins{1, 2 * time.Second, 20 * time.Second}))
+	lives[2].Votes = time.Time{}
+	g.Expect(JoinsOf(lives, plans, true)).To(Equal(Joins{}), "a worker")
 	g.Expect(JoinsOf(nil, plans, true)).To(Equal(Joins{}))
 	g.Expect(Table(lives, plans, nil)).To(And(ContainSubstring("next on h1, staged; "), ContainSubstring("new on h2; ")))
 }
