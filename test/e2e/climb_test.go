@@ -48,7 +48,7 @@ func climb() {
 	It("is blocked by a budget that no drain can keep, and touches nothing [S0-50]", func(ctx SpecContext) {
 		before := standing(ctx, climber)
 		upgrade.Spec = quoinv1.ClusterUpgradeSpec{ClusterName: climber.Name, Version: lab.NewVersion,
-			Via: []string{lab.OldVersion}}
+			Via: []string{lab.OldVersion}, Approve: quoinv1.UpgradeApprovalManual}
 		Expect(the.lab.Management.Create(ctx, upgrade)).To(Succeed())
 		Eventually(func(ctx context.Context) string { return progressOf(ctx, upgrade) }).WithContext(ctx).
 			WithTimeout(3*time.Minute).Should(HavePrefix("Progressing=False Blocked"), "what the preflight finds")
@@ -81,6 +81,15 @@ func climb() {
 		editUpgrade(ctx, upgrade, func(spec *quoinv1.ClusterUpgradeSpec) {
 			spec.Skip = []quoinv1.SkippedCheck{{Name: "Backup", Reason: "nothing in this cluster is worth a snapshot"}}
 		})
+		By("approving the plan when what comes next is staged on the hosts to spare")
+		Eventually(func(ctx context.Context) string {
+			return progressOf(ctx, upgrade) + "\n" +
+				condition(upgrade.Status.Conditions, quoinv1.ClusterUpgradeStagedCondition)
+		}).WithContext(ctx).WithTimeout(15*time.Minute).WithPolling(time.Second).
+			Should(And(HavePrefix("Progressing=False ApprovalRequired"), ContainSubstring("\nStaged=True")))
+		the.lab.Printf("\n%s", condition(upgrade.Status.Conditions, quoinv1.ClusterUpgradeStagedCondition))
+		Expect(begun(ctx, upgrade)).To(BeFalse())
+		editUpgrade(ctx, upgrade, func(spec *quoinv1.ClusterUpgradeSpec) { spec.ApprovedPlan = upgrade.Status.Plan.ID })
 		awaitUpgrade(ctx, upgrade, 5*time.Minute, quoinv1.UpgradeStepControlPlane)
 		logCheck(ctx, upgrade.Status.PreflightCheck)
 		Expect(begun(ctx, upgrade)).To(BeTrue())
@@ -107,6 +116,8 @@ func climb() {
 		plans := work.Stop(ctx)
 		logNodes(ctx, climber, "at the end")
 		logUpgrade(ctx, upgrade, plans, timeline.Lives(), kills)
+		staged, unstaged := lab.JoinsOf(timeline.Lives(), plans, true), lab.JoinsOf(timeline.Lives(), plans, false)
+		the.lab.Printf("Control planes, staged ahead: %s; not: %s", staged, unstaged)
 		total := lab.Total(calls)
 		the.lab.Printf("\nRequests of the workload: %d answered, %d failed, longest gap %s\n%s", total.Gaps.Successes,
 			total.Gaps.Failures, total.Gaps.Longest, lab.Describe(calls))
@@ -146,6 +157,10 @@ func climb() {
 			must(timeline.Before(lab.Fact{What: lab.MachineDrained, Name: machine},
 				lab.Fact{What: lab.HostCleaning, Name: machine}))
 		}
+		By("having spared hosts that were staged what the others had to bring first")
+		Expect([]int{staged.Number, unstaged.Number}).To(HaveEach(BeNumerically(">", 0)))
+		Expect(staged.Artifacts.Seconds()).To(BeNumerically("<", unstaged.Artifacts.Seconds()))
+		Expect(staged.Whole.Seconds()).To(BeNumerically("<", unstaged.Whole.Seconds()))
 		By("having changed no kubelet that ran [S1-23]")
 		Expect(timeline.KubeletChanges()).To(BeEmpty())
 		after := need(climber.Nodes(ctx))

@@ -69,6 +69,8 @@ type Span struct {
 type Life struct {
 	// Name of the Machine, its host, and what tells the plans of its claim from those of others.
 	Name, Host, Claim string
+	// Staged: the host had the Machine's version before it was claimed.
+	Staged bool
 	// Created and what follows is its way to a Node that counts.
 	Created, Claimed, NodeReady, Votes, Available time.Time
 	// And back: Empty is a cordoned Node without pods that a drain would move.
@@ -111,6 +113,38 @@ func (l Life) Spans(plans []Plan) []Span {
 	until(Verify, l.Free)
 	until(Gone, l.Gone)
 	return spans
+}
+
+// Joins are what hosts took to bring what a control plane's Machine is made of, and for all steps until it joined: the
+// mean of several.
+type Joins struct {
+	Number           int
+	Artifacts, Whole time.Duration
+}
+
+// JoinsOf are those that were staged ahead, or those that were not.
+func JoinsOf(lives []Life, plans []Plan, staged bool) (joins Joins) {
+	for _, life := range lives {
+		plan, joined := life.plan(plans, "provision-")
+		if !joined || life.Votes.IsZero() || life.Staged != staged { // workers have less to bring and to do
+			continue
+		}
+		joins.Number++
+		joins.Whole += plan.Took
+		for _, span := range life.Spans(plans) {
+			if span.Phase == Artifacts {
+				joins.Artifacts += span.To.Sub(span.From)
+			}
+		}
+	}
+	joins.Artifacts /= time.Duration(max(joins.Number, 1))
+	joins.Whole /= time.Duration(max(joins.Number, 1))
+	return joins
+}
+
+func (j Joins) String() string {
+	return fmt.Sprintf("%d joins: artifacts %s, all steps %s", j.Number, j.Artifacts.Round(time.Second/10),
+		j.Whole.Round(time.Second/10))
 }
 
 // plan is the last of a kind that ran for the Machine.
@@ -180,6 +214,9 @@ func Table(lives []Life, plans []Plan, shares []Share) string {
 	var text strings.Builder
 	for _, life := range lives {
 		_, _ = fmt.Fprintf(&text, "  %s on %s", life.Name, life.Host)
+		if life.Staged {
+			text.WriteString(", staged")
+		}
 		for _, span := range life.Spans(plans) {
 			_, _ = fmt.Fprintf(&text, "; %s %s %s", span.From.Format(time.TimeOnly), span.Name,
 				span.To.Sub(span.From).Round(time.Second/10))

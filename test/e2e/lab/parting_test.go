@@ -52,6 +52,20 @@ func TestTheLifeOfAMachineIsPartedByWhatWasSeen(t *testing.T) {
 	g.Expect(took(unseen)).To(HaveKeyWithValue(Healthy, time.Duration(7)), "what was not seen falls to the next that was")
 }
 
+func TestJoinsAreComparedByWhatWasStaged(t *testing.T) {
+	g := NewWithT(t)
+	lives, plans := surge()
+	lives = append(lives, Life{Name: "next", Host: "h1", Claim: "cccc", Staged: true, Created: second(78),
+		Claimed: second(79), Votes: second(110)}, Life{Name: "none", Staged: true})
+	plans[2].Took, plans[2].Steps = 20*time.Second, []PlanStep{{"check-bundle", second(82)}, {"kubeadm-join", second(98)}}
+	g.Expect(JoinsOf(lives, plans, false)).To(Equal(Joins{1, 12 * time.Second, 30 * time.Second}))
+	g.Expect(JoinsOf(lives, plans, true)).To(Equal(Joins{1, 2 * time.Second, 20 * time.Second}))
+	lives[2].Votes = time.Time{}
+	g.Expect(JoinsOf(lives, plans, true)).To(Equal(Joins{}), "a worker")
+	g.Expect(JoinsOf(nil, plans, true)).To(Equal(Joins{}))
+	g.Expect(Table(lives, plans, nil)).To(And(ContainSubstring("next on h1, staged; "), ContainSubstring("new on h2; ")))
+}
+
 func TestEverySecondOfAnUpgradeHasOnePhase(t *testing.T) {
 	g := NewWithT(t)
 	lives, plans := surge()
@@ -91,7 +105,7 @@ func TestAResetDelaysOnlyWhoWaitsForTheHost(t *testing.T) {
 
 func TestATimelineNotesWhenThingsAreSeenFirst(t *testing.T) {
 	g := NewWithT(t)
-	line := &Timeline{lives: map[string]*Life{}}
+	line := &Timeline{lives: map[string]*Life{}, staged: map[string][]infrav1.StagedArtifacts{}}
 	is := func(kind string, n int) metav1.Condition {
 		return metav1.Condition{Type: kind, Status: metav1.ConditionTrue, LastTransitionTime: metav1.NewTime(second(n))}
 	}
@@ -138,4 +152,26 @@ func TestAHostThatGoesToTheNextAtOnceWasFree(t *testing.T) {
 	host.Status.State, host.Spec.ConsumerRef = infrav1.HostStateAvailable, nil
 	look(30)
 	g.Expect(line.Lives()[0].Free).To(Equal(second(20)))
+}
+
+func TestATimelineNotesWhatAHostHadBeforeItsClaim(t *testing.T) {
+	g := NewWithT(t)
+	line := &Timeline{lives: map[string]*Life{}, staged: map[string][]infrav1.StagedArtifacts{}}
+	hosts := []infrav1.QuoinHost{{}, {}}
+	machines := []clusterv1.Machine{{}, {}}
+	for i, version := range []string{"v1.36.3", "v1.35.4"} {
+		hosts[i].Name = []string{"h1", "h2"}[i]
+		hosts[i].Status.Staged = []infrav1.StagedArtifacts{{Version: version}}
+		machines[i].Name, machines[i].Spec.Version = []string{"m1", "m2"}[i], "v1.36.3"
+	}
+	look := func() { line.live(second(1), machines, nil, nil, hosts, nil) }
+	look()
+	for i := range machines {
+		machines[i].Spec.ProviderID = "quoin://default/" + hosts[i].Name + "/aaaa"
+		hosts[i].Spec.ConsumerRef = &infrav1.ConsumerReference{Machine: machines[i].Name}
+		hosts[i].Status.Staged = nil // what was used is forgotten
+	}
+	look()
+	look()
+	g.Expect(line.Lives()).To(HaveExactElements(HaveField("Staged", true), HaveField("Staged", false)))
 }

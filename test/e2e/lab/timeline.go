@@ -58,13 +58,16 @@ type Timeline struct {
 	mixes    []string
 	// lives of the Machines, by name.
 	lives map[string]*Life
+	// staged is what each host had when nobody had it.
+	staged map[string][]infrav1.StagedArtifacts
 }
 
 // Watch begins a timeline; Stop ends it.
 func (c *Cluster) Watch(ctx context.Context) *Timeline {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	t := &Timeline{cluster: c, stop: cancel, done: make(chan struct{}), seen: map[Fact]int{}, notes: map[string]int{},
-		alive: map[Fact]bool{}, kubelets: map[string]string{}, lives: map[string]*Life{}}
+		alive: map[Fact]bool{}, kubelets: map[string]string{}, lives: map[string]*Life{},
+		staged: map[string][]infrav1.StagedArtifacts{}}
 	go func() {
 		defer close(t.done)
 		for ctx.Err() == nil {
@@ -160,6 +163,11 @@ func (t *Timeline) live(
 			first(at, of.LastTransitionTime.Time)
 		}
 	}
+	for _, host := range hosts {
+		if host.Spec.ConsumerRef == nil {
+			t.staged[host.Name] = host.Status.Staged
+		}
+	}
 	for _, machine := range machines {
 		life := t.lives[machine.Name]
 		if life == nil {
@@ -167,8 +175,11 @@ func (t *Timeline) live(
 			t.lives[machine.Name] = life
 		}
 		// quoin://namespace/host/claim
-		if parts := strings.Split(machine.Spec.ProviderID, "/"); len(parts) == 5 {
+		if parts := strings.Split(machine.Spec.ProviderID, "/"); len(parts) == 5 && life.Host == "" {
 			life.Host, life.Claim = parts[3], parts[4]
+			life.Staged = slices.ContainsFunc(t.staged[life.Host], func(of infrav1.StagedArtifacts) bool {
+				return of.Version == machine.Spec.Version
+			})
 		}
 		since(&life.Votes, machine.Status.Conditions, controlplanev1.MachineEtcdMemberHealthyCondition)
 		since(&life.Available, machine.Status.Conditions, clusterv1.AvailableCondition)
