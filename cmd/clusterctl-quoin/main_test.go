@@ -111,7 +111,7 @@ func (f *fakeKind) Create(name string, _ ...kind.CreateOption) error {
 func (f *fakeKind) KubeConfig(name string, _ bool) (string, error) { return f.clusters[name], nil }
 func (f *fakeKind) Delete(name, _ string) error                    { delete(f.clusters, name); return nil }
 
-// The upgrade that is carried out is shown, not one that waits for it, nor one that is over.
+// The upgrade that is carried out is shown, not one that waits for it, is being deleted, or is over.
 func TestThePlanIsOfTheUpgradeThatIsCarriedOut(t *testing.T) {
 	g := NewWithT(t)
 	const over, begun = quoinv1.ClusterUpgradeCompletedAnnotation, quoinv1.ClusterUpgradeBegunAnnotation
@@ -127,16 +127,24 @@ func TestThePlanIsOfTheUpgradeThatIsCarriedOut(t *testing.T) {
 		}
 		return u
 	}
+	leaving := func(u *quoinv1.ClusterUpgrade) *quoinv1.ClusterUpgrade {
+		u.DeletionTimestamp, u.Finalizers = ptr.To(metav1.Now()), []string{"somebody/waits"}
+		return u
+	}
 	scheme := runtime.NewScheme()
 	g.Expect(quoinv1.AddToScheme(scheme)).To(Succeed())
 	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(
 		made("a-over", "prod", 1, begun, over), made("b-waits", "prod", 2), made("c-runs", "prod", 3, begun),
 		made("d-first", "next", 1), made("e-second", "next", 2),
-		made("g-over", "edge", 1, begun, over), made("f-newest", "edge", 2, begun, over)).Build()
-	for cluster, want := range map[string]string{"prod": "c-runs", "next": "d-first", "edge": "f-newest"} {
+		made("g-over", "edge", 1, begun, over), made("f-newest", "edge", 2, begun, over),
+		leaving(made("h-deleted", "gone", 1, begun)), made("i-next", "gone", 2), leaving(made("j-deleted", "last", 1)),
+		leaving(made("k-over", "kept", 1, begun, over))).Build()
+	for cluster, want := range map[string]string{"prod": "c-runs", "next": "d-first", "edge": "f-newest", "gone": "i-next",
+		"kept": "k-over"} {
 		g.Expect(upgradeOf(t.Context(), c, "ns", cluster)).To(HaveField("Name", want))
 	}
 	g.Expect(upgradeOf(t.Context(), c, "elsewhere", "prod")).To(BeNil())
+	g.Expect(upgradeOf(t.Context(), c, "ns", "last")).To(BeNil(), "what is being deleted does nothing more")
 }
 
 // Proves: S0-67

@@ -259,7 +259,7 @@ func (r *raise) follow(ctx context.Context, c client.Client, u *quoinv1.ClusterU
 		case ctx.Err() != nil:
 			return fmt.Errorf("no longer followed; the controller goes on with what was confirmed, and the same command "+
 				"follows it again: %w", ctx.Err())
-		case apierrors.IsNotFound(err):
+		case apierrors.IsNotFound(err) || err == nil && upgrade.Leaves(u) && !upgrade.Completed(u):
 			return fmt.Errorf("ClusterUpgrade %s was deleted: the Cluster stays as it is", u.Name)
 		case err != nil && time.Since(heard) > silentFor:
 			return fmt.Errorf("the management cluster did not answer for %s; the same command follows the upgrade: %w",
