@@ -32,7 +32,7 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/upgrade"
 )
 
-// TestHelpAndTables draws the help of every command, and the tables.
+// TestHelpAndTables draws the help of every command, and the tables, also as scripts read them.
 func TestHelpAndTables(t *testing.T) {
 	running := &quoinv1.ClusterUpgrade{ObjectMeta: metav1.ObjectMeta{Name: "to-1.36"},
 		Spec: quoinv1.ClusterUpgradeSpec{ClusterName: "prod", Version: "v1.36.3"},
@@ -51,19 +51,22 @@ func TestHelpAndTables(t *testing.T) {
 					Machines: &quoinv1.UpgradeStepMachines{Count: ptr.To[int32](3)}, State: quoinv1.UpgradeStepPending,
 					Holds: []quoinv1.UpgradeHold{{Type: quoinv1.UpgradeHoldWindow, Message: "Saturday 02:00 UTC"}}},
 			}}}
+	checks := []pivot.Check{
+		{Name: "Cluster prod is movable", Result: pivot.Failed,
+			Message: "MachinesWithoutNode: Machine prod-3 has no node yet"},
+		{Name: "Managers can be rescheduled on the target", Result: pivot.Warning, Message: "1 schedulable nodes"},
+	}
+	status := execute.Status{Phase: pivot.Releasing, Next: pivot.Step{Action: pivot.Release,
+		Message: "goes on releasing"},
+		World: pivot.World{Source: pivot.Side{Present: []pivot.Object{{Kind: "QuoinHost", Name: "h"}}, Marked: 1},
+			Target: pivot.Side{Clusters: []pivot.Cluster{{Name: "prod", Paused: true}, {Name: "edge"}}}}}
+	values := map[string]any{"plan": running, "preflight": checks, "status": status}
 	tables := map[string][][]string{
 		"plan": planTable(running),
 		"not planned": planTable(&quoinv1.ClusterUpgrade{ObjectMeta: metav1.ObjectMeta{Name: "new"},
 			Spec: quoinv1.ClusterUpgradeSpec{Version: "v1.36.3"}}),
-		"preflight": checkTable([]pivot.Check{
-			{Name: "Cluster prod is movable", Result: pivot.Failed,
-				Message: "MachinesWithoutNode: Machine prod-3 has no node yet"},
-			{Name: "Managers can be rescheduled on the target", Result: pivot.Warning, Message: "1 schedulable nodes"},
-		}),
-		"status": statusTable(execute.Status{Phase: pivot.Releasing, Next: pivot.Step{Action: pivot.Release,
-			Message: "goes on releasing"},
-			World: pivot.World{Source: pivot.Side{Present: []pivot.Object{{Kind: "QuoinHost", Name: "h"}}, Marked: 1},
-				Target: pivot.Side{Clusters: []pivot.Cluster{{Name: "prod", Paused: true}, {Name: "edge"}}}}}),
+		"preflight": checkTable(checks),
+		"status":    statusTable(status),
 	}
 	datadriven.RunTest(t, "testdata/output.txt", func(t *testing.T, d *datadriven.TestData) string {
 		var out bytes.Buffer
@@ -75,8 +78,10 @@ func TestHelpAndTables(t *testing.T) {
 				fmt.Fprintln(&out, "Error:", err)
 			}
 		case "table":
-			if err := show(&out, "", nil, tables[d.Input]); err != nil {
-				t.Fatal(err)
+			format := ""
+			d.MaybeScanArgs(t, "o", &format)
+			if err := show(&out, format, values[d.Input], tables[d.Input]); err != nil {
+				fmt.Fprintln(&out, "Error:", err)
 			}
 		}
 		return out.String()
