@@ -197,23 +197,26 @@ func kubeconfigOf(g *WithT, server *httptest.Server) []byte {
 	return content
 }
 
+// serveNothing plays an API server that has no Cluster API.
+func serveNothing(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", "application/json")
+	switch r.URL.Path {
+	case "/api":
+		fmt.Fprint(w, `{"kind":"APIVersions","versions":["v1"]}`)
+	case "/apis":
+		fmt.Fprint(w, `{"kind":"APIGroupList","apiVersion":"v1","groups":[]}`)
+	case "/api/v1":
+		fmt.Fprint(w, `{"kind":"APIResourceList","apiVersion":"v1","groupVersion":"v1","resources":[]}`)
+	default:
+		w.WriteHeader(http.StatusNotFound)
+		fmt.Fprint(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","code":404}`)
+	}
+}
+
 // The bootstrap cluster itself is asked what it manages: the workspace's file may be about another one, which is empty.
 func TestTheBootstrapClusterItselfIsAsked(t *testing.T) {
 	g := NewWithT(t)
-	empty := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Content-Type", "application/json")
-		switch r.URL.Path {
-		case "/api":
-			fmt.Fprint(w, `{"kind":"APIVersions","versions":["v1"]}`)
-		case "/apis":
-			fmt.Fprint(w, `{"kind":"APIGroupList","apiVersion":"v1","groups":[]}`)
-		case "/api/v1":
-			fmt.Fprint(w, `{"kind":"APIResourceList","apiVersion":"v1","groupVersion":"v1","resources":[]}`)
-		default:
-			w.WriteHeader(http.StatusNotFound)
-			fmt.Fprint(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","code":404}`)
-		}
-	}))
+	empty := httptest.NewServer(http.HandlerFunc(serveNothing))
 	defer empty.Close()
 	content := kubeconfigOf(g, empty)
 
