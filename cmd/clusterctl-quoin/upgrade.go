@@ -21,7 +21,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
-	clusterctl "sigs.k8s.io/cluster-api/cmd/clusterctl/client"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	kind "sigs.k8s.io/kind/pkg/cluster"
 	kindcmd "sigs.k8s.io/kind/pkg/cmd"
@@ -91,11 +90,7 @@ command, run again after it failed or was killed at any point, goes on.`,
 				return errors.New("nothing says which management cluster has the Cluster: name its kubeconfig with --kubeconfig")
 			}
 			if renews {
-				library, err := clusterctl.New(c.Context(), d.providers.config)
-				if err != nil {
-					return err
-				}
-				if err := d.providers.renew(c.Context(), library, manages, r.dryRun, o.say); err != nil {
+				if err := d.providers.renewInstalled(c.Context(), manages, r.dryRun, o.say); err != nil {
 					return err
 				}
 			}
