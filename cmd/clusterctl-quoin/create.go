@@ -119,7 +119,10 @@ pivots to it, and the bootstrap cluster is deleted. It is kept when something fa
 it failed or was killed at any point, goes on.`,
 		Example: `  clusterctl quoin create cluster prod -f hosts.yaml -f prod.yaml --network cni.yaml`,
 		Args:    cobra.ExactArgs(1),
-		RunE:    func(command *cobra.Command, args []string) error { return c.run(command.Context(), args[0]) },
+		RunE: func(command *cobra.Command, args []string) error {
+			c.bootstrap.kind = kind.NewProvider(kind.ProviderWithLogger(kindcmd.NewLogger()))
+			return c.run(command.Context(), args[0])
+		},
 	}
 	flags := command.Flags()
 	flags.StringArrayVarP(&c.files, "filename", "f", nil, "file with objects; may be given several times")
@@ -156,7 +159,6 @@ func (c *creation) run(ctx context.Context, name string) error {
 			return fmt.Errorf("%w: the network plugin: %w", execute.ErrRefused, err)
 		}
 	}
-	c.bootstrap.kind = kind.NewProvider(kind.ProviderWithLogger(kindcmd.NewLogger()))
 	s := &realSite{creation: c, workspace: w, name: name, namespace: namespace, objects: objects}
 	if c.dryRun {
 		next, err := s.next(ctx)

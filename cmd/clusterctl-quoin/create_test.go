@@ -4,9 +4,13 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
@@ -192,6 +196,69 @@ func TestAPivotIsTriedUntilItMay(t *testing.T) {
 	g.Expect(try(time.Minute)).To(MatchError(broken))
 	answers = slices.Repeat([]error{execute.ErrRefused}, 1000)
 	g.Expect(try(20 * time.Millisecond)).To(MatchError(ContainSubstring("it may not begin after 20ms")))
+}
+
+// A dry run says what comes next by what is found, and writes nothing: not to kind, not to a management cluster, and not to the
+// workspace.
+func TestADryRunOfACreationWritesNothing(t *testing.T) {
+	const cluster = "apiVersion: cluster.x-k8s.io/v1beta2\nkind: Cluster\nmetadata: {name: prod, namespace: site}\n"
+	for name, row := range map[string]struct {
+		bootstrap bool
+		pivot     pivot.Phase
+		next      stage
+	}{
+		"nothing is there":         {next: makeBootstrap},
+		"no provider is there":     {bootstrap: true, next: installThere},
+		"a pivot is not finished":  {bootstrap: true, pivot: pivot.Releasing, next: pivotHere},
+		"everything is there":      {bootstrap: true, pivot: pivot.Done, next: removeBootstrap},
+		"the cluster runs already": {pivot: pivot.Done, next: created},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g, dir, out := NewWithT(t), t.TempDir(), &bytes.Buffer{}
+			there := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if r.Method != http.MethodGet {
+					t.Errorf("%s %s", r.Method, r.URL)
+				}
+				serveNothing(w, r)
+			}))
+			defer there.Close()
+			file := filepath.Join(dir, "prod.yaml")
+			g.Expect(os.WriteFile(file, []byte(cluster), 0o600)).To(Succeed())
+			fake := &fakeKind{clusters: map[string]string{}}
+			w := workspace{filepath.Join(dir, "workspace", "prod")}
+			if row.bootstrap {
+				fake.clusters[kindName("prod")] = "its kubeconfig"
+				g.Expect(w.write(w.bootstrapKubeconfig(), kubeconfigOf(g, there))).To(Succeed())
+			}
+			if row.pivot != "" {
+				g.Expect((&local{w, record{}}).Save(&pivot.Journal{ID: "a", Phase: row.pivot})).To(Succeed())
+			}
+			before := filesOf(g, dir)
+			o := &options{workspace: filepath.Dir(w.dir), out: out}
+			c := &creation{options: o, bootstrap: bootstrap{options: o, kind: fake}, files: []string{file}, dryRun: true,
+				providers: providers{core: "cluster-api", infras: []string{"quoin"}}}
+			g.Expect(c.run(t.Context(), "prod")).To(Succeed())
+			g.Expect(out.String()).To(Equal("next: " + string(row.next) + "\n"))
+			g.Expect(fake.created).To(BeZero())
+			g.Expect(fake.clusters).To(HaveLen(map[bool]int{true: 1}[row.bootstrap]))
+			g.Expect(filesOf(g, dir)).To(Equal(before))
+		})
+	}
+}
+
+// filesOf a folder, with what is in them.
+func filesOf(g *WithT, dir string) map[string]string {
+	found := map[string]string{}
+	g.Expect(filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			found[path] = ""
+			return err
+		}
+		content, err := os.ReadFile(path)
+		found[path] = string(content)
+		return err
+	})).To(Succeed())
+	return found
 }
 
 // library is clusterctl with plans, and what was applied.

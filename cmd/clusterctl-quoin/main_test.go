@@ -5,12 +5,14 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -32,7 +34,7 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/upgrade"
 )
 
-// TestHelpAndTables draws the help of every command, and the tables.
+// TestHelpAndTables draws the help of every command, and the tables, also as scripts read them.
 func TestHelpAndTables(t *testing.T) {
 	running := &quoinv1.ClusterUpgrade{ObjectMeta: metav1.ObjectMeta{Name: "to-1.36"},
 		Spec: quoinv1.ClusterUpgradeSpec{ClusterName: "prod", Version: "v1.36.3"},
@@ -51,19 +53,22 @@ func TestHelpAndTables(t *testing.T) {
 					Machines: &quoinv1.UpgradeStepMachines{Count: ptr.To[int32](3)}, State: quoinv1.UpgradeStepPending,
 					Holds: []quoinv1.UpgradeHold{{Type: quoinv1.UpgradeHoldWindow, Message: "Saturday 02:00 UTC"}}},
 			}}}
+	checks := []pivot.Check{
+		{Name: "Cluster prod is movable", Result: pivot.Failed,
+			Message: "MachinesWithoutNode: Machine prod-3 has no node yet"},
+		{Name: "Managers can be rescheduled on the target", Result: pivot.Warning, Message: "1 schedulable nodes"},
+	}
+	status := execute.Status{Phase: pivot.Releasing, Next: pivot.Step{Action: pivot.Release,
+		Message: "goes on releasing"},
+		World: pivot.World{Source: pivot.Side{Present: []pivot.Object{{Kind: "QuoinHost", Name: "h"}}, Marked: 1},
+			Target: pivot.Side{Clusters: []pivot.Cluster{{Name: "prod", Paused: true}, {Name: "edge"}}}}}
+	values := map[string]any{"plan": running, "preflight": checks, "status": status}
 	tables := map[string][][]string{
 		"plan": planTable(running),
 		"not planned": planTable(&quoinv1.ClusterUpgrade{ObjectMeta: metav1.ObjectMeta{Name: "new"},
 			Spec: quoinv1.ClusterUpgradeSpec{Version: "v1.36.3"}}),
-		"preflight": checkTable([]pivot.Check{
-			{Name: "Cluster prod is movable", Result: pivot.Failed,
-				Message: "MachinesWithoutNode: Machine prod-3 has no node yet"},
-			{Name: "Managers can be rescheduled on the target", Result: pivot.Warning, Message: "1 schedulable nodes"},
-		}),
-		"status": statusTable(execute.Status{Phase: pivot.Releasing, Next: pivot.Step{Action: pivot.Release,
-			Message: "goes on releasing"},
-			World: pivot.World{Source: pivot.Side{Present: []pivot.Object{{Kind: "QuoinHost", Name: "h"}}, Marked: 1},
-				Target: pivot.Side{Clusters: []pivot.Cluster{{Name: "prod", Paused: true}, {Name: "edge"}}}}}),
+		"preflight": checkTable(checks),
+		"status":    statusTable(status),
 	}
 	datadriven.RunTest(t, "testdata/output.txt", func(t *testing.T, d *datadriven.TestData) string {
 		var out bytes.Buffer
@@ -75,8 +80,10 @@ func TestHelpAndTables(t *testing.T) {
 				fmt.Fprintln(&out, "Error:", err)
 			}
 		case "table":
-			if err := show(&out, "", nil, tables[d.Input]); err != nil {
-				t.Fatal(err)
+			format := ""
+			d.MaybeScanArgs(t, "o", &format)
+			if err := show(&out, format, values[d.Input], tables[d.Input]); err != nil {
+				fmt.Fprintln(&out, "Error:", err)
 			}
 		}
 		return out.String()
@@ -111,7 +118,7 @@ func (f *fakeKind) Create(name string, _ ...kind.CreateOption) error {
 func (f *fakeKind) KubeConfig(name string, _ bool) (string, error) { return f.clusters[name], nil }
 func (f *fakeKind) Delete(name, _ string) error                    { delete(f.clusters, name); return nil }
 
-// The upgrade that is carried out is shown, not one that waits for it, nor one that is over.
+// The upgrade that is carried out is shown, not one that waits for it, is being deleted, or is over.
 func TestThePlanIsOfTheUpgradeThatIsCarriedOut(t *testing.T) {
 	g := NewWithT(t)
 	const over, begun = quoinv1.ClusterUpgradeCompletedAnnotation, quoinv1.ClusterUpgradeBegunAnnotation
@@ -127,16 +134,24 @@ func TestThePlanIsOfTheUpgradeThatIsCarriedOut(t *testing.T) {
 		}
 		return u
 	}
+	leaving := func(u *quoinv1.ClusterUpgrade) *quoinv1.ClusterUpgrade {
+		u.DeletionTimestamp, u.Finalizers = ptr.To(metav1.Now()), []string{"somebody/waits"}
+		return u
+	}
 	scheme := runtime.NewScheme()
 	g.Expect(quoinv1.AddToScheme(scheme)).To(Succeed())
 	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(
 		made("a-over", "prod", 1, begun, over), made("b-waits", "prod", 2), made("c-runs", "prod", 3, begun),
 		made("d-first", "next", 1), made("e-second", "next", 2),
-		made("g-over", "edge", 1, begun, over), made("f-newest", "edge", 2, begun, over)).Build()
-	for cluster, want := range map[string]string{"prod": "c-runs", "next": "d-first", "edge": "f-newest"} {
+		made("g-over", "edge", 1, begun, over), made("f-newest", "edge", 2, begun, over),
+		leaving(made("h-deleted", "gone", 1, begun)), made("i-next", "gone", 2), leaving(made("j-deleted", "last", 1)),
+		leaving(made("k-over", "kept", 1, begun, over))).Build()
+	for cluster, want := range map[string]string{"prod": "c-runs", "next": "d-first", "edge": "f-newest", "gone": "i-next",
+		"kept": "k-over"} {
 		g.Expect(upgradeOf(t.Context(), c, "ns", cluster)).To(HaveField("Name", want))
 	}
 	g.Expect(upgradeOf(t.Context(), c, "elsewhere", "prod")).To(BeNil())
+	g.Expect(upgradeOf(t.Context(), c, "ns", "last")).To(BeNil(), "what is being deleted does nothing more")
 }
 
 // Proves: S0-67
@@ -184,23 +199,26 @@ func kubeconfigOf(g *WithT, server *httptest.Server) []byte {
 	return content
 }
 
+// serveNothing plays an API server that has no Cluster API.
+func serveNothing(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", "application/json")
+	switch r.URL.Path {
+	case "/api":
+		fmt.Fprint(w, `{"kind":"APIVersions","versions":["v1"]}`)
+	case "/apis":
+		fmt.Fprint(w, `{"kind":"APIGroupList","apiVersion":"v1","groups":[]}`)
+	case "/api/v1":
+		fmt.Fprint(w, `{"kind":"APIResourceList","apiVersion":"v1","groupVersion":"v1","resources":[]}`)
+	default:
+		w.WriteHeader(http.StatusNotFound)
+		fmt.Fprint(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","code":404}`)
+	}
+}
+
 // The bootstrap cluster itself is asked what it manages: the workspace's file may be about another one, which is empty.
 func TestTheBootstrapClusterItselfIsAsked(t *testing.T) {
 	g := NewWithT(t)
-	empty := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Content-Type", "application/json")
-		switch r.URL.Path {
-		case "/api":
-			fmt.Fprint(w, `{"kind":"APIVersions","versions":["v1"]}`)
-		case "/apis":
-			fmt.Fprint(w, `{"kind":"APIGroupList","apiVersion":"v1","groups":[]}`)
-		case "/api/v1":
-			fmt.Fprint(w, `{"kind":"APIResourceList","apiVersion":"v1","groupVersion":"v1","resources":[]}`)
-		default:
-			w.WriteHeader(http.StatusNotFound)
-			fmt.Fprint(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","code":404}`)
-		}
-	}))
+	empty := httptest.NewServer(http.HandlerFunc(serveNothing))
 	defer empty.Close()
 	content := kubeconfigOf(g, empty)
 
@@ -250,7 +268,7 @@ func TestTheStatusAfterTheBootstrapClusterIsGone(t *testing.T) {
 		g.Expect((&local{w, r}).Save(&pivot.Journal{ID: "a", Phase: phase, Namespace: "n"})).To(Succeed())
 		var out bytes.Buffer
 		root := newRoot(&out)
-		root.SetArgs([]string{"status", "prod", "--workspace", dir})
+		root.SetArgs([]string{"status", "prod", "--watch", "--workspace", dir})
 		err := root.ExecuteContext(t.Context())
 		return out.String(), err
 	}
@@ -266,6 +284,43 @@ func TestTheStatusAfterTheBootstrapClusterIsGone(t *testing.T) {
 	g.Expect(err).To(MatchError(ContainSubstring(gone.Path)), "both sides are needed for the rest")
 	_, err = status(record{Source: gone, Target: gone}, pivot.Done)
 	g.Expect(err).To(MatchError(ContainSubstring(gone.Path)))
+}
+
+// A pivot is watched to its end, in a line whenever something changes.
+func TestAPivotIsWatched(t *testing.T) {
+	g, out := NewWithT(t), &bytes.Buffer{}
+	at := func(phase pivot.Phase, source, target int) execute.Status {
+		return execute.Status{Phase: phase, Next: pivot.Step{Message: "goes on"}, World: pivot.World{
+			Source: pivot.Side{Clusters: []pivot.Cluster{{Name: "prod", Paused: true}}, Present: make([]pivot.Object, source)},
+			Target: pivot.Side{Present: make([]pivot.Object, target)}}}
+	}
+	answers := []any{at(pivot.Copying, 9, 2), at(pivot.Copying, 9, 2), at(pivot.Copying, 9, 4), errors.New("no route"),
+		at(pivot.Releasing, 7, 9), at(pivot.Done, 0, 9), at(pivot.Done, 0, 9)}
+	look := func(context.Context) (s execute.Status, _ [][]string, err error) {
+		switch answer := answers[0].(type) {
+		case error:
+			err = answer
+		case execute.Status:
+			s = answer
+		}
+		answers = answers[1:]
+		return s, statusTable(s), err
+	}
+	o := &options{out: out}
+	g.Expect(o.watch(t.Context(), time.Millisecond, look)).To(Succeed())
+	g.Expect(answers).To(HaveLen(1), "it ends with the pivot")
+	lines := regexp.MustCompile(`(?m)^\d\d:\d\d:\d\d `).ReplaceAllString(out.String(), "")
+	g.Expect(lines).To(Equal(`Copying: source has paused prod, 9 objects; target nothing, 2 objects
+Copying: source has paused prod, 9 objects; target nothing, 4 objects
+no answer: no route
+Releasing: source has paused prod, 7 objects; target nothing, 9 objects
+Done: goes on
+`))
+	ctx, stop := context.WithCancel(t.Context())
+	stop()
+	g.Expect(o.watch(ctx, time.Hour, func(context.Context) (s execute.Status, _ [][]string, err error) {
+		return s, nil, ctx.Err()
+	})).To(MatchError(context.Canceled))
 }
 
 // A kubeconfig is kept as it is found from any folder, and when another context is made the current one.

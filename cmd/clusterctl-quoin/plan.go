@@ -45,8 +45,8 @@ func newPlan(o *options) *cobra.Command {
 			case err != nil:
 				return err
 			case u == nil:
-				return fmt.Errorf("no ClusterUpgrade of namespace %s is about Cluster %s: `clusterctl quoin upgrade %[2]s "+
-					"--version ...` makes one", namespace, args[0])
+				return fmt.Errorf("no ClusterUpgrade of namespace %s is about Cluster %s, but for what is being deleted: "+
+					"`clusterctl quoin upgrade %[2]s --version ...` makes one", namespace, args[0])
 			}
 			u.ManagedFields = nil
 			if err := show(o.out, output, u, planTable(u)); err != nil || !watch {
@@ -117,7 +117,7 @@ func addSchemes(to *runtime.Scheme) error {
 }
 
 // upgradeOf is the ClusterUpgrade of a Cluster that is carried out: of those that have not ended the first, as their
-// controller has it; or else the one that ended last; nil when there is none.
+// controller has it, without those that are being deleted; or else the one that ended last; nil when there is none.
 func upgradeOf(ctx context.Context, c client.Reader, namespace, name string) (*quoinv1.ClusterUpgrade, error) {
 	list := &quoinv1.ClusterUpgradeList{}
 	if err := c.List(ctx, list, client.InNamespace(namespace)); err != nil {
@@ -129,6 +129,7 @@ func upgradeOf(ctx context.Context, c client.Reader, namespace, name string) (*q
 		case u.Spec.ClusterName != name:
 		case upgrade.Completed(u):
 			ended = append(ended, u)
+		case upgrade.Leaves(u): // also when a finalizer keeps it: its controller does nothing more
 		default:
 			open = append(open, u)
 		}

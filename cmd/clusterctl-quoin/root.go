@@ -36,7 +36,7 @@ func newRoot(out io.Writer) *cobra.Command {
 	flags := root.PersistentFlags()
 	flags.StringVar(&o.workspace, "workspace", "quoin-workspace",
 		"folder of what is kept: <cluster>/bootstrap.kubeconfig, kubeconfig and pivot.json")
-	root.AddCommand(newCreate(o), newBootstrap(o), newPivot(o), newPreflight(o), newStatus(o), newPlan(o),
+	root.AddCommand(newCreate(o), newBootstrap(o), newImages(o), newPivot(o), newPreflight(o), newStatus(o), newPlan(o),
 		newUpgrade(o), newWhy(o))
 	return root
 }

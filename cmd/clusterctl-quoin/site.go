@@ -145,6 +145,27 @@ func (p *providers) install(ctx context.Context, kubeconfig cluster.Kubeconfig) 
 	return err
 }
 
+// renewInstalled renews the providers that clusterctl has installed in a management cluster. Where it has installed none it is not
+// asked: it writes the type of its inventory before it looks, also for a plan.
+func (p *providers) renewInstalled(ctx context.Context, of cluster.Kubeconfig, plans bool, say func(string, ...any)) error {
+	c, err := cluster.NewProxy(of).NewClient(ctx)
+	if err != nil {
+		return fmt.Errorf("reaching the management cluster: %w", err)
+	}
+	switch there, err := installed(ctx, c); {
+	case err != nil:
+		return err
+	case len(there) == 0:
+		return fmt.Errorf("%w: the management cluster has no providers that clusterctl installed: upgrade them by what did, and then "+
+			"the Cluster without --upgrade-providers", execute.ErrRefused)
+	}
+	library, err := clusterctl.New(ctx, p.config)
+	if err != nil {
+		return err
+	}
+	return p.renew(ctx, library, of, plans, say)
+}
+
 // renew brings the providers of a management cluster to the newest version of the contract that they have, and waits until
 // they run (S0-61, S0-62). Where it only plans, it says which it would bring there.
 func (p *providers) renew(

@@ -21,7 +21,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
-	clusterctl "sigs.k8s.io/cluster-api/cmd/clusterctl/client"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	kind "sigs.k8s.io/kind/pkg/cluster"
 	kindcmd "sigs.k8s.io/kind/pkg/cmd"
@@ -91,11 +90,7 @@ command, run again after it failed or was killed at any point, goes on.`,
 				return errors.New("nothing says which management cluster has the Cluster: name its kubeconfig with --kubeconfig")
 			}
 			if renews {
-				library, err := clusterctl.New(c.Context(), d.providers.config)
-				if err != nil {
-					return err
-				}
-				if err := d.providers.renew(c.Context(), library, manages, r.dryRun, o.say); err != nil {
+				if err := d.providers.renewInstalled(c.Context(), manages, r.dryRun, o.say); err != nil {
 					return err
 				}
 			}
@@ -259,7 +254,7 @@ func (r *raise) follow(ctx context.Context, c client.Client, u *quoinv1.ClusterU
 		case ctx.Err() != nil:
 			return fmt.Errorf("no longer followed; the controller goes on with what was confirmed, and the same command "+
 				"follows it again: %w", ctx.Err())
-		case apierrors.IsNotFound(err):
+		case apierrors.IsNotFound(err) || err == nil && upgrade.Leaves(u) && !upgrade.Completed(u):
 			return fmt.Errorf("ClusterUpgrade %s was deleted: the Cluster stays as it is", u.Name)
 		case err != nil && time.Since(heard) > silentFor:
 			return fmt.Errorf("the management cluster did not answer for %s; the same command follows the upgrade: %w",

@@ -181,6 +181,11 @@ func TestAnUpgradeIsWatched(t *testing.T) {
 	g.Expect(r.follow(t.Context(), c, there.DeepCopy())).To(Succeed())
 	g.Expect(strings.Count(out.String(), "plan a waits for somebody")).To(Equal(1))
 	g.Expect(c.all(g, t)[0].Spec.ApprovedPlan).To(BeEmpty())
+	leaves := there.DeepCopy()
+	leaves.Name, leaves.ResourceVersion, leaves.Finalizers = "leaves", "", []string{"somebody/waits"}
+	g.Expect(c.Create(t.Context(), leaves)).To(Succeed())
+	g.Expect(c.Delete(t.Context(), leaves)).To(Succeed())
+	g.Expect(r.follow(t.Context(), c, leaves)).To(MatchError(ContainSubstring("was deleted")))
 	ctx, stop := context.WithCancel(t.Context())
 	stop()
 	g.Expect(r.follow(ctx, c, there.DeepCopy())).To(MatchError(context.Canceled))

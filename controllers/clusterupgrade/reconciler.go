@@ -18,7 +18,6 @@ import (
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
-	clusterctlv1 "sigs.k8s.io/cluster-api/cmd/clusterctl/api/v1alpha3"
 	"sigs.k8s.io/cluster-api/util/predicates"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -121,7 +120,7 @@ func (r *Reconciler) ofCluster(ctx context.Context, object client.Object) []reco
 	}
 	var requests []reconcile.Request
 	for i := range all.Items {
-		if of := &all.Items[i]; of.Spec.ClusterName == cluster && !upgrade.Settled(of) && !leaves(of) {
+		if of := &all.Items[i]; of.Spec.ClusterName == cluster && !upgrade.Settled(of) && !upgrade.Leaves(of) {
 			requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(of)})
 		}
 	}
@@ -130,13 +129,7 @@ func (r *Reconciler) ofCluster(ctx context.Context, object client.Object) []reco
 
 // ended reports whether the ClusterUpgrade does nothing more.
 func ended(of *quoinv1.ClusterUpgrade) bool {
-	return upgrade.Completed(of) || leaves(of)
-}
-
-// leaves reports whether the ClusterUpgrade is deleted, or was moved away.
-func leaves(of *quoinv1.ClusterUpgrade) bool {
-	_, moved := of.Annotations[clusterctlv1.DeleteForMoveAnnotation]
-	return moved || !of.DeletionTimestamp.IsZero()
+	return upgrade.Completed(of) || upgrade.Leaves(of)
 }
 
 // Reconcile makes at most one change, and tells how far the upgrade is. A deleted ClusterUpgrade undoes nothing.
@@ -146,7 +139,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		forgetMetrics(req.NamespacedName)
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
-	if leaves(of) {
+	if upgrade.Leaves(of) {
 		forgetMetrics(req.NamespacedName)
 		return ctrl.Result{}, nil
 	}
@@ -174,7 +167,7 @@ func (r *Reconciler) reconcile(ctx context.Context, of *quoinv1.ClusterUpgrade) 
 		if err := r.APIReader.Get(ctx, client.ObjectKeyFromObject(of), of); err != nil {
 			return ctrl.Result{}, client.IgnoreNotFound(err)
 		}
-		if leaves(of) {
+		if upgrade.Leaves(of) {
 			return ctrl.Result{}, nil
 		}
 		if seen, err = r.look(ctx, r.APIReader, of); err != nil {

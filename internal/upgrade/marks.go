@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
+	clusterctlv1 "sigs.k8s.io/cluster-api/cmd/clusterctl/api/v1alpha3"
 
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
 )
@@ -61,4 +62,10 @@ func CompletedAt(of *quoinv1.ClusterUpgrade) time.Time {
 		return time.Time{}
 	}
 	return at
+}
+
+// Leaves reports whether the upgrade is deleted, or was moved away: nothing is done for it here any more.
+func Leaves(of *quoinv1.ClusterUpgrade) bool {
+	_, moved := of.Annotations[clusterctlv1.DeleteForMoveAnnotation]
+	return moved || !of.DeletionTimestamp.IsZero()
 }
