@@ -50,7 +50,7 @@ func TestImagesAreThoseOfWhatIsInstalled(t *testing.T) {
 	file, err := os.OpenFile(certManager, os.O_APPEND|os.O_WRONLY, 0)
 	g.Expect(err).NotTo(HaveOccurred())
 	_, err = file.WriteString("\n---\napiVersion: apps/v1\nkind: Deployment\nmetadata: {name: w, namespace: cert-manager}\n" +
-		"spec: {template: {spec: {containers: [{name: w, image: 'quay.io/jetstack/cert-manager-webhook:v1.20.0'}]}}}\n")
+		"spec: {template: {spec: {containers: [{name: w, image: 'quoin.test/cert-manager-webhook:v1.20.0'}]}}}\n")
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(file.Close()).To(Succeed())
 
@@ -61,7 +61,7 @@ func TestImagesAreThoseOfWhatIsInstalled(t *testing.T) {
 		g.Expect(root.ExecuteContext(t.Context())).To(Succeed())
 		return out.String()
 	}
-	const others = "quay.io/jetstack/cert-manager-webhook:v1.20.0\nquoin.test/core:c\nquoin.test/kubeadm:k\n"
+	const others = "quoin.test/cert-manager-webhook:v1.20.0\nquoin.test/core:c\nquoin.test/kubeadm:k\n"
 	g.Expect(list()).To(Equal(others + "quoin.test/quoin-manager:v0.1.0\n"))
 	var listed []string
 	g.Expect(json.Unmarshal([]byte(list("--control-plane", "quoin:v0.1.1", "--infrastructure", "quoin:v0.1.1", "-o", "json")),
