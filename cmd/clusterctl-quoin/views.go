@@ -137,7 +137,7 @@ func (o *options) watch(
 	said, heard := "", time.Now()
 	for {
 		s, rows, err := look(ctx)
-		line := ""
+		var line string
 		switch {
 		case ctx.Err() != nil:
 			return fmt.Errorf("no longer watched; nothing of the pivot depends on that: %w", ctx.Err())

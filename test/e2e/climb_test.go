@@ -85,7 +85,7 @@ func climb() {
 		Eventually(func(ctx context.Context) string {
 			return progressOf(ctx, upgrade) + "\n" +
 				condition(upgrade.Status.Conditions, quoinv1.ClusterUpgradeStagedCondition)
-		}).WithContext(ctx).WithTimeout(15*time.Minute).WithPolling(time.Second).
+		}).WithContext(ctx).WithTimeout(15 * time.Minute).WithPolling(time.Second).
 			Should(And(HavePrefix("Progressing=False ApprovalRequired"), ContainSubstring("\nStaged=True")))
 		the.lab.Printf("\n%s", condition(upgrade.Status.Conditions, quoinv1.ClusterUpgradeStagedCondition))
 		Expect(begun(ctx, upgrade)).To(BeFalse())
