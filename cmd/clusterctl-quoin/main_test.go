@@ -5,12 +5,14 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -266,7 +268,7 @@ func TestTheStatusAfterTheBootstrapClusterIsGone(t *testing.T) {
 		g.Expect((&local{w, r}).Save(&pivot.Journal{ID: "a", Phase: phase, Namespace: "n"})).To(Succeed())
 		var out bytes.Buffer
 		root := newRoot(&out)
-		root.SetArgs([]string{"status", "prod", "--workspace", dir})
+		root.SetArgs([]string{"status", "prod", "--watch", "--workspace", dir})
 		err := root.ExecuteContext(t.Context())
 		return out.String(), err
 	}
@@ -282,6 +284,43 @@ func TestTheStatusAfterTheBootstrapClusterIsGone(t *testing.T) {
 	g.Expect(err).To(MatchError(ContainSubstring(gone.Path)), "both sides are needed for the rest")
 	_, err = status(record{Source: gone, Target: gone}, pivot.Done)
 	g.Expect(err).To(MatchError(ContainSubstring(gone.Path)))
+}
+
+// A pivot is watched to its end, in a line whenever something changes.
+func TestAPivotIsWatched(t *testing.T) {
+	g, out := NewWithT(t), &bytes.Buffer{}
+	at := func(phase pivot.Phase, source, target int) execute.Status {
+		return execute.Status{Phase: phase, Next: pivot.Step{Message: "goes on"}, World: pivot.World{
+			Source: pivot.Side{Clusters: []pivot.Cluster{{Name: "prod", Paused: true}}, Present: make([]pivot.Object, source)},
+			Target: pivot.Side{Present: make([]pivot.Object, target)}}}
+	}
+	answers := []any{at(pivot.Copying, 9, 2), at(pivot.Copying, 9, 2), at(pivot.Copying, 9, 4), errors.New("no route"),
+		at(pivot.Releasing, 7, 9), at(pivot.Done, 0, 9), at(pivot.Done, 0, 9)}
+	look := func(context.Context) (s execute.Status, _ [][]string, err error) {
+		switch answer := answers[0].(type) {
+		case error:
+			err = answer
+		case execute.Status:
+			s = answer
+		}
+		answers = answers[1:]
+		return s, statusTable(s), err
+	}
+	o := &options{out: out}
+	g.Expect(o.watch(t.Context(), time.Millisecond, look)).To(Succeed())
+	g.Expect(answers).To(HaveLen(1), "it ends with the pivot")
+	lines := regexp.MustCompile(`(?m)^\d\d:\d\d:\d\d `).ReplaceAllString(out.String(), "")
+	g.Expect(lines).To(Equal(`Copying: source has paused prod, 9 objects; target nothing, 2 objects
+Copying: source has paused prod, 9 objects; target nothing, 4 objects
+no answer: no route
+Releasing: source has paused prod, 7 objects; target nothing, 9 objects
+Done: goes on
+`))
+	ctx, stop := context.WithCancel(t.Context())
+	stop()
+	g.Expect(o.watch(ctx, time.Hour, func(context.Context) (s execute.Status, _ [][]string, err error) {
+		return s, nil, ctx.Err()
+	})).To(MatchError(context.Canceled))
 }
 
 // A kubeconfig is kept as it is found from any folder, and when another context is made the current one.

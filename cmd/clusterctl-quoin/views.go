@@ -4,6 +4,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -13,6 +14,7 @@ import (
 	"os"
 	"strings"
 	"text/tabwriter"
+	"time"
 
 	"github.com/spf13/cobra"
 	"k8s.io/utils/ptr"
@@ -77,40 +79,90 @@ func checkTable(checks []pivot.Check) [][]string {
 func newStatus(o *options) *cobra.Command {
 	p := &pivotOptions{options: o}
 	var output string
+	var watch bool
 	command := &cobra.Command{
 		Use:   "status CLUSTER",
 		Short: "Say how far a pivot came, which side acts, and what the same command would do next",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			w, err := o.workspaceOf(args[0])
+			look := func(ctx context.Context) (execute.Status, [][]string, error) { return p.status(ctx, args[0]) }
+			s, rows, err := look(c.Context())
 			if err != nil {
 				return err
 			}
-			if last, err := w.lastPivot(); err == nil && last != nil && p.to.Path == "" {
-				o.kubeconfig, p.to, o.namespace = last.Source, last.Target, last.Namespace
-				s, err := o.rested(c.Context(), last)
-				if err != nil {
-					return err
-				}
-				if s != nil {
-					return show(o.out, output, s, restedTable(*s))
-				}
-			}
-			work, _, err := p.connect(c.Context(), args[0])
-			if err != nil {
+			if err := show(o.out, output, s, rows); err != nil || !watch {
 				return err
 			}
-			s, err := work.Status(c.Context())
-			if err != nil {
-				return err
-			}
-			return show(o.out, output, s, statusTable(s))
+			return o.watch(c.Context(), lookEvery, look)
 		},
 	}
 	o.addSource(command)
 	p.addTarget(command)
 	addOutput(command, &output)
+	command.Flags().BoolVarP(&watch, "watch", "w", false, "say how far it is, whenever that changes, until no pivot is under way")
+	command.MarkFlagsMutuallyExclusive("output", "watch")
 	return command
+}
+
+// status is read anew, also from where the workspace says that the last pivot was.
+func (p pivotOptions) status(ctx context.Context, name string) (s execute.Status, rows [][]string, err error) {
+	o := *p.options
+	p.options = &o
+	w, err := o.workspaceOf(name)
+	if err != nil {
+		return s, nil, err
+	}
+	if last, err := w.lastPivot(); err == nil && last != nil && p.to.Path == "" {
+		o.kubeconfig, p.to, o.namespace = last.Source, last.Target, last.Namespace
+		s, err := o.rested(ctx, last)
+		if err != nil {
+			return execute.Status{}, nil, err
+		}
+		if s != nil {
+			return *s, restedTable(*s), nil
+		}
+	}
+	work, _, err := p.connect(ctx, name)
+	if err != nil {
+		return s, nil, err
+	}
+	s, err = work.Status(ctx)
+	return s, statusTable(s), err
+}
+
+// watch a pivot until none is under way. A side that does not answer for a while is asked again.
+func (o *options) watch(
+	ctx context.Context, every time.Duration, look func(context.Context) (execute.Status, [][]string, error),
+) error {
+	said, heard := "", time.Now()
+	for {
+		s, rows, err := look(ctx)
+		var line string
+		switch {
+		case ctx.Err() != nil:
+			return fmt.Errorf("no longer watched; nothing of the pivot depends on that: %w", ctx.Err())
+		case err != nil && time.Since(heard) > silentFor:
+			return err
+		case err != nil:
+			line = "no answer: " + err.Error()
+		default:
+			heard = time.Now()
+			if s.Phase == "" || s.Phase == pivot.Done || s.Phase == pivot.Undone {
+				o.say("%s: %s", cmp.Or(string(s.Phase), "no pivot"), s.Next.Message)
+				return nil
+			}
+			source, target := rows[1], rows[2]
+			line = fmt.Sprintf("%s: source %s, %s objects; target %s, %s objects", s.Phase, source[1], source[2], target[1], target[2])
+		}
+		if line != said {
+			said = line
+			o.say("%s", line)
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(every):
+		}
+	}
 }
 
 // rested is the status of a pivot that has ended when the management cluster of one side is gone, and its kubeconfig with
