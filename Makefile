@@ -108,7 +108,7 @@ test-integration: ## Run the integration tests: a real API server, Cluster API's
 .PHONY: test-sim
 test-sim: ## Roll control planes of simulated hosts longer: a kill of the controllers at every event, other losses, restores.
 	QUOIN_SIM_LONG=1 KUBEBUILDER_ASSETS="$$(hack/bundle/envtest-assets.sh)" go test -count 1 -timeout 110m -v -skip '$(SIM_HOSTS)' ./test/sim \
-		./internal/pivot/execute
+		./internal/pivot/execute ./cmd/clusterctl-quoin
 
 .PHONY: nightly
 nightly: ## Run the random models of the control plane and of rollouts through troubles with thousands of seeds.
