@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -16,13 +17,17 @@ import (
 
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	clusterctlv1 "sigs.k8s.io/cluster-api/cmd/clusterctl/api/v1alpha3"
+	"sigs.k8s.io/cluster-api/cmd/clusterctl/client/cluster"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/owner"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/pivot"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/pivot/execute"
 	"github.com/quoin-dev/cluster-api-provider-quoin/test/sim"
 	"github.com/quoin-dev/cluster-api-provider-quoin/test/sim/kube"
 	"github.com/quoin-dev/cluster-api-provider-quoin/test/sim/plane"
@@ -53,6 +58,101 @@ func TestAMoverThatDiesAnywhere(t *testing.T) {
 	_ = w.Flush()
 	artifact(t, "move-table.txt", text.String())
 }
+
+// Proves: S0-65, S0-68
+//
+// TestAPivotThatDiesAnywhere kills `clusterctl quoin pivot` before each of its writes, whose workspace is lost with it, and
+// has the same command go on. Each time the node ends up in the target, in the next generation, with its host as it was.
+func TestAPivotThatDiesAnywhere(t *testing.T) {
+	needsTime(t)
+	fleet := newFleet(t, kube.Options{}, nil)
+	second := secondPlane(t)
+	var writes []string
+	pivotKilledBefore(t, newMovable(t, fleet, "pivot-none", second), 0, &writes)
+	table := make([]movedOver, len(writes))
+	t.Run("cases", func(t *testing.T) {
+		for i, what := range writes {
+			t.Run(fmt.Sprintf("%d %s", i+1, what), func(t *testing.T) {
+				t.Parallel()
+				table[i] = pivotKilledBefore(t, newMovable(t, fleet, fmt.Sprintf("pivot-%d", i+1), second), i+1, nil)
+			})
+		}
+	})
+	var text strings.Builder
+	w := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "write\tkilled before it\toutcome of the same command")
+	for i, line := range table {
+		fmt.Fprintf(w, "%d\t%s\t%s\n", i+1, line.last, cmp.Or(line.outcome, "FAILED"))
+	}
+	_ = w.Flush()
+	artifact(t, "pivot-table.txt", text.String())
+}
+
+// pivotKilledBefore pivots the lab's objects, kills that before the write, and has it go on; 0 kills nobody.
+func pivotKilledBefore(t *testing.T, m *movable, number int, writes *[]string) (line movedOver) {
+	n := 0
+	err := m.pivot(func(what string) bool {
+		if n++; n == number {
+			line.last = what
+			return false
+		}
+		if writes != nil {
+			*writes = append(*writes, what)
+		}
+		return true
+	})
+	if number > 0 {
+		m.g.Expect(line.last).NotTo(BeEmpty(), "there are fewer writes")
+		m.g.Expect(err).To(HaveOccurred())
+		m.outlastRun()
+		err = m.pivot(func(string) bool { return true })
+	}
+	m.g.Expect(err).NotTo(HaveOccurred())
+	m.settled()
+	line.outcome = m.kept()
+	return line
+}
+
+// pivot does what the command does, until it is killed before a write that it is not let through.
+func (m *movable) pivot(lets func(what string) bool) error {
+	ctx, kill := context.WithCancel(m.t.Context())
+	defer kill()
+	before := func(w execute.Write) error {
+		m.look()
+		if ctx.Err() == nil && !lets(w.String()) {
+			kill()
+		}
+		return ctx.Err() // what is killed says no goodbye
+	}
+	sides := map[string]*execute.Side{}
+	for name, p := range map[string]*plane.Plane{"source": m.plane, "target": m.second} {
+		m.g.Expect(p.Inventory(ctx)).To(Succeed())
+		side, err := execute.Connect(ctx, name, cluster.Kubeconfig{Path: p.Kubeconfig()}, before)
+		m.g.Expect(err).NotTo(HaveOccurred())
+		sides[name] = side
+	}
+	return (&execute.Pivot{Source: sides["source"], Target: sides["target"], Namespace: m.key.Namespace, Local: nowhere{},
+		Report: m.t.Logf}).Run(ctx, pivot.Wish{})
+}
+
+// outlastRun has the run that was killed have said nothing for long, which is what the next one waits for.
+func (m *movable) outlastRun() {
+	m.t.Helper()
+	for _, p := range []*plane.Plane{m.plane, m.second} {
+		journal := &corev1.ConfigMap{}
+		err := p.Client.Get(m.t.Context(), client.ObjectKey{Namespace: m.key.Namespace, Name: execute.JournalName}, journal)
+		if apierrors.IsNotFound(err) {
+			continue
+		}
+		m.g.Expect(err).NotTo(HaveOccurred())
+		for key, text := range journal.Data {
+			journal.Data[key] = renewed.ReplaceAllString(text, `"renewed":"2026-01-01T00:00:00Z"`)
+		}
+		m.g.Expect(p.Client.Update(m.t.Context(), journal)).To(Succeed())
+	}
+}
+
+var renewed = regexp.MustCompile(`"renewed": ?"[^"]*"`)
 
 // artifact prints a table and keeps it.
 func artifact(t *testing.T, name, text string) {
