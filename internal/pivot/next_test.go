@@ -353,8 +353,6 @@ func TestVolumesThatTheTargetsManagersLackAreNamed(t *testing.T) {
 }
 
 // What hosts fetch from a kind cluster is gone with it, whoever reaches it today.
-//
-// Proves: S0-67
 func TestWhatTheSourceServesIsNamed(t *testing.T) {
 	g := NewWithT(t)
 	planes := make([]controlplanev1.QuoinControlPlane, 1)
