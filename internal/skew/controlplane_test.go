@@ -79,4 +79,10 @@ func TestARefusedStepHasTheNumbersOfAllPolicies(t *testing.T) {
 	g.Expect(of(DefaultPolicies(), "v1.30.1")).To(HaveSuffix(" (R8)"))
 	g.Expect(ControlPlaneSteps(both, World{APIServers: []string{"v1.29.5"}}, "v1.30.1")).To(BeNil())
 	g.Expect(ControlPlaneSteps(both, World{}, "v1.40.0")).To(BeNil(), "nothing runs")
+	g.Expect(ControlPlaneSteps(both, World{APIServers: []string{"v1.29.5"}}, "newest")).To(BeNil(), "it is no version")
+
+	skips := World{APIServers: []string{"v1.16.6"}, Estate: &Estate{Catalog: Catalog{Releases: []Release{
+		{Version: "v1.16.6"}, {Version: "v1.28.0"}}}}}
+	g.Expect(ControlPlaneSteps(both, skips, "v1.28.0").Numbered()).To(HaveSuffix("(R8, S1-14)"),
+		"of which the distribution has no minors between")
 }

@@ -268,13 +268,18 @@ func TestNoPlanRaisesAPoolOffTheListOfTheNextRelease(t *testing.T) {
 			catalog.Releases[2].Pools = append(catalog.Releases[2].Pools, "v1.29.0")
 		}
 		state := State{APIServers: []string{"v1.29.0"}, Estate: &skew.Estate{Catalog: catalog},
-			Pools: []Pool{{Object: "MachineDeployment blue", Versions: []string{"v1.26.0"}}}}
+			Pools: []Pool{{Object: "MachineDeployment blue", Versions: []string{"v1.26.0"}},
+				{Object: "MachineDeployment off the list", Versions: []string{"v1.28.9"}}}} // which nobody raises
 		request := Request{State: state, Target: "v1.30.1", Known: []string{"v1.30.1"}, Policies: policies}
 		for name, plan := range map[string]func(Request) (Plan, error){"For": For, "OfTopology": OfTopology} {
 			_, err := plan(request)
 			if refused := err != nil && strings.Contains(err.Error(), "(S0-30)"); refused == listed || listed && err != nil {
 				t.Errorf("%s: listed is %t, and what is said %v", name, listed, err)
 			}
+		}
+		request.State.Estate = nil // it is not asked for where a plan is only drawn
+		if _, err := For(request); err != nil {
+			t.Errorf("without a catalog: %v", err)
 		}
 	}
 }

@@ -200,9 +200,6 @@ func (d *draft) take(step Step) error {
 // offTheList lists the pools that this plan raised to what a distribution does not have beside the version (S0-23..30).
 // What it has beside pools that nobody raised is asked where the version is (skew.LeftBehind).
 func (d *draft) offTheList(to string) []skew.Violation {
-	if d.state.Estate == nil {
-		return nil
-	}
 	world := skew.World{APIServers: d.state.APIServers, Estate: d.state.Estate}
 	for _, pool := range d.state.Pools {
 		if slices.ContainsFunc(d.plan.Steps, func(s Step) bool { return s.Raises == Workers && s.Pool == pool.Object }) {
