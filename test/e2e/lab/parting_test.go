@@ -105,7 +105,7 @@ func TestAResetDelaysOnlyWhoWaitsForTheHost(t *testing.T) {
 
 func TestATimelineNotesWhenThingsAreSeenFirst(t *testing.T) {
 	g := NewWithT(t)
-	line := &Timeline{lives: map[string]*Life{}, staged: map[string][]infrav1.StagedArtifacts{}}
+	line := newTimeline(nil)
 	is := func(kind string, n int) metav1.Condition {
 		return metav1.Condition{Type: kind, Status: metav1.ConditionTrue, LastTransitionTime: metav1.NewTime(second(n))}
 	}
@@ -142,7 +142,8 @@ func TestATimelineNotesWhenThingsAreSeenFirst(t *testing.T) {
 
 func TestAHostThatGoesToTheNextAtOnceWasFree(t *testing.T) {
 	g := NewWithT(t)
-	line := &Timeline{lives: map[string]*Life{"m1": {Name: "m1", Host: "h1"}}}
+	line := newTimeline(nil)
+	line.lives["m1"] = &Life{Name: "m1", Host: "h1"}
 	host := infrav1.QuoinHost{}
 	host.Name, host.Status.State, host.Spec.ConsumerRef = "h1", infrav1.HostStateCleaning, &infrav1.ConsumerReference{Machine: "m1"}
 	look := func(n int) { line.live(second(n), nil, nil, nil, []infrav1.QuoinHost{host}, nil) }
@@ -156,7 +157,7 @@ func TestAHostThatGoesToTheNextAtOnceWasFree(t *testing.T) {
 
 func TestATimelineNotesWhatAHostHadBeforeItsClaim(t *testing.T) {
 	g := NewWithT(t)
-	line := &Timeline{lives: map[string]*Life{}, staged: map[string][]infrav1.StagedArtifacts{}}
+	line := newTimeline(nil)
 	hosts := []infrav1.QuoinHost{{}, {}}
 	machines := []clusterv1.Machine{{}, {}}
 	for i, version := range []string{"v1.36.3", "v1.35.4"} {

@@ -65,9 +65,8 @@ type Timeline struct {
 // Watch begins a timeline; Stop ends it.
 func (c *Cluster) Watch(ctx context.Context) *Timeline {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	t := &Timeline{cluster: c, stop: cancel, done: make(chan struct{}), seen: map[Fact]int{}, notes: map[string]int{},
-		alive: map[Fact]bool{}, kubelets: map[string]string{}, lives: map[string]*Life{},
-		staged: map[string][]infrav1.StagedArtifacts{}}
+	t := newTimeline(c)
+	t.stop = cancel
 	go func() {
 		defer close(t.done)
 		for ctx.Err() == nil {
@@ -82,6 +81,12 @@ func (c *Cluster) Watch(ctx context.Context) *Timeline {
 		}
 	}()
 	return t
+}
+
+func newTimeline(c *Cluster) *Timeline {
+	return &Timeline{cluster: c, done: make(chan struct{}), seen: map[Fact]int{}, notes: map[string]int{},
+		alive: map[Fact]bool{}, kubelets: map[string]string{}, lives: map[string]*Life{},
+		staged: map[string][]infrav1.StagedArtifacts{}}
 }
 
 // Stop ends the timeline.
