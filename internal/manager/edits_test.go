@@ -197,7 +197,7 @@ func (e versionEdit) of(object client.Object) versionEdit {
 	if _, topology := object.(*clusterv1.Cluster); topology {
 		finishes := len(e.Servers) > 1 && slices.Contains(e.names, "S1-14")
 		switch {
-		case finishes: // Cluster API has a rollout end before it begins the next
+		case finishes: // Cluster API refuses it itself, until the rollout has ended
 			e.names = nil
 		case e.Policies == of124 && e.Inside["kube-proxy"] != "": // no plan leads over a minor
 			e.names, e.waits = []string{"S1-25"}, false
