@@ -60,8 +60,10 @@ func TestWhenAQuorumIsLost(t *testing.T) {
 		says    string
 		forGood bool
 	}{
-		"two do not answer": {func(s *controlplane.State) { dead(s, 0); dead(s, 1) }, two + "; missing are a (no answer), b (no answer)", false},
-		"one host is gone": {func(s *controlplane.State) { final(s, 0); dead(s, 1) }, two + "; missing are a (its host is gone), b (no answer)",
+		"two do not answer": {func(s *controlplane.State) { dead(s, 0); dead(s, 1) },
+			two + "; missing are a (no answer), b (no answer)", false},
+		"one host is gone": {func(s *controlplane.State) { final(s, 0); dead(s, 1) },
+			two + "; missing are a (its host is gone), b (no answer)",
 			false},
 		"two hosts are gone": {func(s *controlplane.State) { final(s, 0); torn(s, 1) },
 			two + "; missing are a (its host is gone), b (its host is gone)", true},
@@ -90,13 +92,35 @@ func TestWhenAQuorumIsLost(t *testing.T) {
 			dead(s, 1)
 			s.Etcd.Members = append(s.Etcd.Members, quorum.Member{ID: 9, Name: "l", Learner: true, Healthy: true})
 		}, two, false},
-		"one is dead":                {func(s *controlplane.State) { dead(s, 0) }, "", false},
-		"an agreement":               {func(s *controlplane.State) { dead(s, 0); dead(s, 1); s.Etcd.Agreed = true }, "", false},
-		"it is not known":            {func(s *controlplane.State) { dead(s, 0); dead(s, 1); s.Etcd.Known = false }, "", false},
-		"there is no cluster yet":    {func(s *controlplane.State) { dead(s, 0); dead(s, 1); s.Initialized = false }, "", false},
-		"etcd is somebody else's":    {func(s *controlplane.State) { dead(s, 0); dead(s, 1); s.StackedEtcd = false }, "", false},
-		"one that works has left":    {func(s *controlplane.State) { dead(s, 0); s.Machines[1].Deleting, s.Machines[1].Hook = true, false }, "", false},
-		"one that works is nobody's": {func(s *controlplane.State) { dead(s, 0); s.Etcd.Members[1].Machine = "x" }, "", false},
+		"one is dead": {func(s *controlplane.State) { dead(s, 0) }, "", false},
+		"an agreement": {func(s *controlplane.State) {
+			dead(s, 0)
+			dead(s, 1)
+			s.Etcd.Agreed = true
+		}, "", false},
+		"it is not known": {func(s *controlplane.State) {
+			dead(s, 0)
+			dead(s, 1)
+			s.Etcd.Known = false
+		}, "", false},
+		"there is no cluster yet": {func(s *controlplane.State) {
+			dead(s, 0)
+			dead(s, 1)
+			s.Initialized = false
+		}, "", false},
+		"etcd is somebody else's": {func(s *controlplane.State) {
+			dead(s, 0)
+			dead(s, 1)
+			s.StackedEtcd = false
+		}, "", false},
+		"one that works has left": {func(s *controlplane.State) {
+			dead(s, 0)
+			s.Machines[1].Deleting, s.Machines[1].Hook = true, false
+		}, "", false},
+		"one that works is nobody's": {func(s *controlplane.State) {
+			dead(s, 0)
+			s.Etcd.Members[1].Machine = "x"
+		}, "", false},
 	} {
 		s := ofThree()
 		s.Etcd.Agreed = false
@@ -119,7 +143,8 @@ func TestAnotherThatIsShortKeepsAMachineThatLeavesFirst(t *testing.T) {
 	s := ofThree()
 	g.Expect(leaveFirst(facts{s}, s.Machines[0])).To(HaveField("Kind", controlplane.DeleteMachine))
 	s.Machines[0].Healthy = false
-	g.Expect(leaveFirst(facts{s}, s.Machines[0])).To(HaveField("Kind", controlplane.DeleteMachine), "it is the one that leaves")
+	g.Expect(leaveFirst(facts{s}, s.Machines[0])).To(HaveField("Kind", controlplane.DeleteMachine),
+		"it is the one that leaves")
 	s.Machines[1].Healthy = false
 	g.Expect(leaveFirst(facts{s}, s.Machines[0])).To(And(HaveField("Kind", controlplane.Wait), HaveField("Machine", "b")))
 }
