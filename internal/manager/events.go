@@ -5,6 +5,7 @@ package manager
 
 import (
 	"context"
+	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/events"
@@ -12,13 +13,13 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 )
 
-// newBroadcaster sends events until ctx ends. A rollout of a large pool says more of its policy at once than client-go
-// takes from one source about one object (25, then one each five minutes) before it drops events. Those of one reason
-// are still combined, into one that shows the last message.
+// newBroadcaster sends events until ctx ends and what runs then has ended. A rollout of a large pool says more of its
+// policy at once than client-go takes from one source about one object (25, then one each five minutes) before it drops
+// events. Those of one reason are still combined, into one that shows the last message.
 func newBroadcaster(ctx context.Context) record.EventBroadcaster {
-	broadcaster := record.NewBroadcaster(record.WithContext(ctx), record.WithCorrelatorOptions(record.CorrelatorOptions{
+	broadcaster := record.NewBroadcaster(record.WithCorrelatorOptions(record.CorrelatorOptions{
 		BurstSize: 200, QPS: 1. / 10, MaxEvents: 50}))
-	context.AfterFunc(ctx, broadcaster.Shutdown)
+	context.AfterFunc(ctx, func() { time.AfterFunc(ShutdownTimeout, broadcaster.Shutdown) })
 	return broadcaster
 }
 
