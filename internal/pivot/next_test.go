@@ -394,7 +394,7 @@ func TestWhatTheSourceServesIsNamed(t *testing.T) {
 		{infrav1.Bundle{Location: "http://[::1]/{{version}}", Delivery: push}, loopback},
 		{infrav1.Bundle{Location: "http://LOCALHOST/{{version}}", Delivery: push}, loopback},
 		{infrav1.Bundle{Location: "http://bundles.localhost/{{version}}", Delivery: push}, loopback},
-		{infrav1.Bundle{Location: "https://b.example.test/{{version}}", Delivery: push, Proxy: "http://127.0.0.1:1"}, loopback},
+		{infrav1.Bundle{Location: "https://b.test/{{version}}", Delivery: push, Proxy: "http://127.0.0.1:1"}, loopback},
 		// A server on each host itself stays where it is.
 		{infrav1.Bundle{Location: "http://127.0.0.1:8080/{{version}}"}, ""},
 		{infrav1.Bundle{Location: "http://localhost/{{version}}", Delivery: infrav1.BundleDeliveryFetch}, ""},
