@@ -251,7 +251,7 @@ func (o *observation) lookAtUpgrades(ctx context.Context, reader client.Reader, 
 func tookOf(all []quoinv1.ClusterUpgrade, of *quoinv1.ClusterUpgrade) map[string]time.Duration {
 	took, latest := map[string]time.Duration{}, map[string]time.Time{}
 	for i := range all {
-		if all[i].Spec.ClusterName != of.Spec.ClusterName || !ended(&all[i]) {
+		if all[i].Spec.ClusterName != of.Spec.ClusterName || !upgrade.Ended(&all[i]) {
 			continue
 		}
 		for _, step := range all[i].Status.Steps {
