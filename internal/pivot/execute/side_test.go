@@ -13,11 +13,14 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	clusterctlv1 "sigs.k8s.io/cluster-api/cmd/clusterctl/api/v1alpha3"
+	"sigs.k8s.io/cluster-api/cmd/clusterctl/client/cluster"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/pivot"
+	"github.com/quoin-dev/cluster-api-provider-quoin/test/integration/rig"
 )
 
 // Machines that live may name another bundle than their template does today.
@@ -81,4 +84,21 @@ func TestTypesAreListedAgainWhenTheyChange(t *testing.T) {
 	g.Expect(seen(3)).To(ContainElement(HaveField("Labels", HaveKey(clusterctlv1.ClusterctlMoveLabel))))
 	g.Expect(c.Delete(t.Context(), first)).To(Succeed())
 	g.Expect(seen(4)).To(HaveLen(1))
+}
+
+// A whole pivot reads the types of its source once, however often clusterctl's mover runs.
+func TestAPivotReadsTypesOnce(t *testing.T) {
+	s, lists := newSite(t, "types"), [2]int{}
+	var sides [2]*Side
+	for i, r := range []*rig.Rig{s.source, s.target} {
+		side, err := Connect(t.Context(), []string{"source", "target"}[i], cluster.Kubeconfig{Path: r.Kubeconfig}, nil)
+		s.g.Expect(err).NotTo(HaveOccurred())
+		side.Client = counted(side.Client, &lists[i])
+		sides[i] = side
+	}
+	p := &Pivot{Source: sides[0], Target: sides[1], Namespace: s.namespace, Local: &s.local,
+		Report: func(string, ...any) {}}
+	s.g.Expect(p.Run(t.Context(), pivot.Wish{})).To(Succeed())
+	s.rests(s.target, s.source)
+	s.g.Expect(lists).To(Equal([2]int{1, 0}), "of the source, and of the target")
 }
