@@ -201,6 +201,7 @@ func (j *orderJudge) end() {
 //
 // Proves: S1-21, S3-6, S3-7
 func TestATopologyIsUpgradedInTheOrderOfAPolicy(t *testing.T) {
+	needsTime(t)
 	t.Parallel()
 	g := NewWithT(t)
 	court := newCourt(t, courtOptions{name: "topology", replicas: 1, hosts: 6, strategy: surge, admission: true, workers: true,
