@@ -150,7 +150,7 @@ e2e-plugin: ## Create, upgrade and delete a cluster of three that manages itself
 	go test -count 1 -timeout 88m -tags e2e -v ./test/e2e -ginkgo.v -ginkgo.fail-fast -ginkgo.label-filter=plugin
 
 .PHONY: e2e-vm
-e2e-vm: ## Boot, switch and inspect a bare host in QEMU, with a kernel and a BMC of its own; as root.
+e2e-vm: ## Inspect, provision, fence and reset a bare host in QEMU, with a kernel and a BMC of its own; as root.
 	KUBEBUILDER_ASSETS="$$(hack/bundle/envtest-assets.sh)" go test -count 1 -timeout 58m -tags e2e -v ./test/vm
 
 .PHONY: e2e-creations

@@ -60,8 +60,8 @@ const (
 	OutputPiece = 64 << 10
 )
 
-// OutputRoom bounds what is kept at once of the standard output of all commands. The first OutputPiece of each command
-// needs no room in it, so what prints little never waits for what prints much.
+// OutputRoom bounds what is kept at once of the standard output of all commands, and of what else shares it. The first
+// OutputPiece of each command needs no room in it, so what prints little never waits for what prints much.
 type OutputRoom interface {
 	// Take takes room for one more piece, for a host of the owner. Its error says why there is none and what to do.
 	Take(owner string) error

@@ -36,7 +36,8 @@ import (
 
 // TestHelpAndTables draws the help of every command, and the tables, also as scripts read them.
 func TestHelpAndTables(t *testing.T) {
-	running := &quoinv1.ClusterUpgrade{ObjectMeta: metav1.ObjectMeta{Name: "to-1.36"},
+	running := &quoinv1.ClusterUpgrade{ObjectMeta: metav1.ObjectMeta{Name: "to-1.36",
+		ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "left out, for it is long"}}},
 		Spec: quoinv1.ClusterUpgradeSpec{ClusterName: "prod", Version: "v1.36.3"},
 		Status: quoinv1.ClusterUpgradeStatus{
 			Plan: &quoinv1.UpgradePlan{ID: "5f3a", Holds: []quoinv1.UpgradeHold{{Type: quoinv1.UpgradeHoldApproval,

@@ -48,7 +48,6 @@ func newPlan(o *options) *cobra.Command {
 				return fmt.Errorf("no ClusterUpgrade of namespace %s is about Cluster %s, but for what is being deleted: "+
 					"`clusterctl quoin upgrade %[2]s --version ...` makes one", namespace, args[0])
 			}
-			u.ManagedFields = nil
 			if err := show(o.out, output, u, planTable(u)); err != nil || !watch {
 				return err
 			}

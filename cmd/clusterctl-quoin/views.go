@@ -17,10 +17,12 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/cmd/clusterctl/client/cluster"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 	"sigs.k8s.io/yaml"
 
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/pivot"
@@ -235,8 +237,13 @@ func addOutput(command *cobra.Command, output *string) {
 	command.Flags().StringVarP(output, "output", "o", "", "json or yaml instead of a table")
 }
 
-// show a value as it was asked for.
+// show a value as it was asked for; an object of an API as it is in a file.
 func show(out io.Writer, format string, value any, rows [][]string) error {
+	if o, is := value.(client.Object); is {
+		if err := identify(o); err != nil {
+			return err
+		}
+	}
 	switch format {
 	case "json":
 		encoder := json.NewEncoder(out)
@@ -257,4 +264,19 @@ func show(out io.Writer, format string, value any, rows [][]string) error {
 		return w.Flush()
 	}
 	return fmt.Errorf("there is no output %q: json, yaml, or none of them for a table", format)
+}
+
+// identify gives an object its apiVersion and kind, which a typed client drops, and takes away who owns its fields.
+func identify(o client.Object) error {
+	scheme := runtime.NewScheme()
+	if err := addSchemes(scheme); err != nil {
+		return err
+	}
+	gvk, err := apiutil.GVKForObject(o, scheme)
+	if err != nil {
+		return fmt.Errorf("encoding: %w", err)
+	}
+	o.GetObjectKind().SetGroupVersionKind(gvk)
+	o.SetManagedFields(nil)
+	return nil
 }

@@ -102,7 +102,7 @@ func readSubjects(
 		}
 	}
 	for i := range upgrades.Items {
-		if u := &upgrades.Items[i]; u.Spec.ClusterName == name && !upgrade.Completed(u) {
+		if u := &upgrades.Items[i]; u.Spec.ClusterName == name && !upgrade.Ended(u) {
 			rules = append(rules, &subject{kind: "ClusterUpgrade", name: u.Name, conditions: u.Status.Conditions})
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	clusterctlv1 "sigs.k8s.io/cluster-api/cmd/clusterctl/api/v1alpha3"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
@@ -59,10 +60,17 @@ func TestWhySomethingWaits(t *testing.T) {
 	policy.Status.Conditions = []metav1.Condition{condition("Progressing", metav1.ConditionFalse, "Held", "the window opens on Saturday")}
 	other := policy.DeepCopy()
 	other.Name, other.Spec.ClusterName = "others", "edge"
+	upgrade := &quoinv1.ClusterUpgrade{ObjectMeta: meta("to-1.36"), Spec: quoinv1.ClusterUpgradeSpec{ClusterName: "prod"}}
+	upgrade.Status.Conditions = []metav1.Condition{condition("Progressing", metav1.ConditionFalse, "Held", "awaits a window")}
+	deleted := upgrade.DeepCopy()
+	deleted.Name, deleted.DeletionTimestamp, deleted.Finalizers = "gives-way", &at, []string{"somebody/waits"}
+	moved := upgrade.DeepCopy()
+	moved.Name, moved.Annotations = "is-elsewhere", map[string]string{clusterctlv1.DeleteForMoveAnnotation: ""}
 
 	scheme := runtime.NewScheme()
 	g.Expect(errors.Join(addSchemes(scheme), controlplanev1.AddToScheme(scheme))).To(Succeed())
-	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(cluster, plane, machine, infra, host, policy, other,
+	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(cluster, plane, machine, infra, host, policy, other, upgrade, deleted,
+		moved,
 		crd("quoinmachines", infrav1.GroupVersion.Group, "v1alpha1"),
 		crd("quoincontrolplanes", controlplanev1.GroupVersion.Group, "v1alpha1")).Build()
 	whole, rules, err := readSubjects(t.Context(), c, "ns", "prod")
@@ -73,12 +81,13 @@ func TestWhySomethingWaits(t *testing.T) {
 		return out.String()
 	}
 	g.Expect(draw(whole, rules)).To(Equal(
-		`OBJECT                 CONDITION                  SINCE                 REASON          MESSAGE
-Cluster/prod           RollingOut=True            2026-11-26 12:00:00Z  RollingOut      * MachineDeployment blue:
-                                                                                          * 1 of 3
-Machine/prod-cp-1      InfrastructureReady=False  2026-11-26 12:00:00Z  WaitingForHost  the host does not answer
-QuoinHost/rack-1       Ready=Unknown              2026-11-26 12:00:00Z  Unreachable     no route
-RolloutPolicy/careful  Progressing=False          2026-11-26 12:00:00Z  Held            the window opens on Saturday
+		`OBJECT                  CONDITION                  SINCE                 REASON          MESSAGE
+Cluster/prod            RollingOut=True            2026-11-26 12:00:00Z  RollingOut      * MachineDeployment blue:
+                                                                                           * 1 of 3
+Machine/prod-cp-1       InfrastructureReady=False  2026-11-26 12:00:00Z  WaitingForHost  the host does not answer
+QuoinHost/rack-1        Ready=Unknown              2026-11-26 12:00:00Z  Unreachable     no route
+RolloutPolicy/careful   Progressing=False          2026-11-26 12:00:00Z  Held            the window opens on Saturday
+ClusterUpgrade/to-1.36  Progressing=False          2026-11-26 12:00:00Z  Held            awaits a window
 `))
 	leaves := &subject{deleting: true, kind: "QuoinMachine", name: "prod-cp-1", conditions: infra.Status.Conditions}
 	g.Expect(draw(leaves, nil)).To(ContainSubstring("Drained=False"))

@@ -223,7 +223,8 @@ func (o *observation) lookAtUpgrades(ctx context.Context, reader client.Reader, 
 		return fmt.Errorf("list the PreflightChecks: %w", err)
 	}
 	o.world.Attempts = map[string]int{}
-	o.world.First, o.world.Took = firstOf(upgrades.Items, of), tookOf(upgrades.Items, of)
+	o.world.First = firstOf(upgrades.Items, of)
+	o.world.Took, o.world.PerMachine = tookOf(upgrades.Items, of)
 	for i := range checks.Items {
 		found := &checks.Items[i]
 		rest, ours := strings.CutPrefix(found.Name, of.Name+"-")
@@ -247,21 +248,33 @@ func (o *observation) lookAtUpgrades(ctx context.Context, reader client.Reader, 
 	return nil
 }
 
-// tookOf is how long steps took in the upgrades of the Cluster that are done, the latest of each.
-func tookOf(all []quoinv1.ClusterUpgrade, of *quoinv1.ClusterUpgrade) map[string]time.Duration {
-	took, latest := map[string]time.Duration{}, map[string]time.Time{}
+// tookOf is how long steps took in upgrades that are done, the latest of each: of the Cluster by the step's key, and of
+// all of its namespace by its type, for each Machine. Other namespaces are other people's, and not read.
+func tookOf(
+	all []quoinv1.ClusterUpgrade, of *quoinv1.ClusterUpgrade,
+) (took map[string]time.Duration, perMachine map[quoinv1.UpgradeStepType]time.Duration) {
+	took, perMachine = map[string]time.Duration{}, map[quoinv1.UpgradeStepType]time.Duration{}
+	latest, latestOf := map[string]time.Time{}, map[quoinv1.UpgradeStepType]time.Time{}
 	for i := range all {
-		if all[i].Spec.ClusterName != of.Spec.ClusterName || !ended(&all[i]) {
+		if all[i].Namespace != of.Namespace || !upgrade.Ended(&all[i]) {
 			continue
 		}
 		for _, step := range all[i].Status.Steps {
 			key, done := upgrade.StepKey(step), step.CompletionTime.Time
-			if done.After(latest[key]) {
-				took[key], latest[key] = done.Sub(step.StartTime.Time), done
+			lasted := done.Sub(step.StartTime.Time)
+			if all[i].Spec.ClusterName == of.Spec.ClusterName && done.After(latest[key]) {
+				took[key], latest[key] = lasted, done
+			}
+			machines := time.Duration(1)
+			if step.Machines != nil {
+				machines = time.Duration(ptr.Deref(step.Machines.Count, 0))
+			}
+			if machines > 0 && done.After(latestOf[step.Type]) {
+				perMachine[step.Type], latestOf[step.Type] = lasted/machines, done
 			}
 		}
 	}
-	return took
+	return took, perMachine
 }
 
 // field remembers the object, and names it.

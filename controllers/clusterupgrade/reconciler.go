@@ -127,11 +127,6 @@ func (r *Reconciler) ofCluster(ctx context.Context, object client.Object) []reco
 	return requests
 }
 
-// ended reports whether the ClusterUpgrade does nothing more.
-func ended(of *quoinv1.ClusterUpgrade) bool {
-	return upgrade.Completed(of) || upgrade.Leaves(of)
-}
-
 // Reconcile makes at most one change, and tells how far the upgrade is. A deleted ClusterUpgrade undoes nothing.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	of := &quoinv1.ClusterUpgrade{}
@@ -253,7 +248,7 @@ func firstOf(all []quoinv1.ClusterUpgrade, of *quoinv1.ClusterUpgrade) string {
 	first := of
 	for i := range all {
 		other := &all[i]
-		if other.Spec.ClusterName == of.Spec.ClusterName && other.Name != of.Name && !ended(other) &&
+		if other.Spec.ClusterName == of.Spec.ClusterName && other.Name != of.Name && !upgrade.Ended(other) &&
 			upgrade.Order(other, first) < 0 {
 			first = other
 		}

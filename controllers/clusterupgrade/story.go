@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/upgrade"
 )
 
 var (
@@ -36,7 +37,7 @@ func init() { metrics.Registry.MustRegister(info, stalled, stepSeconds) }
 // measure notes how far an upgrade is.
 func measure(of *quoinv1.ClusterUpgrade) {
 	forgetMetrics(client.ObjectKeyFromObject(of))
-	if ended(of) {
+	if upgrade.Ended(of) {
 		return
 	}
 	step := ""

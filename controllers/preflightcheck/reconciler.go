@@ -98,6 +98,7 @@ type Reconciler struct {
 // +kubebuilder:rbac:groups=clusterctl.cluster.x-k8s.io,resources=providers,verbs=list
 // +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=quoinhosts,verbs=list
 // +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=quoinmachinetemplates,verbs=get;list
+// +kubebuilder:rbac:groups=bootstrap.cluster.x-k8s.io,resources=kubeadmconfigtemplates,verbs=get
 // +kubebuilder:rbac:groups=controlplane.cluster.x-k8s.io,resources=quoincontrolplanes,verbs=get
 // +kubebuilder:rbac:groups="",resources=configmaps,resourceNames=quoin-releases,verbs=get
 // +kubebuilder:rbac:groups="",resources=nodes,verbs=list

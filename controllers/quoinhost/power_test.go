@@ -10,10 +10,17 @@ import (
 	"time"
 
 	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/async"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/hostaccess"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/redfish"
+	"github.com/quoin-dev/cluster-api-provider-quoin/test/redfishtest"
 )
 
 func TestTheWordOfAnotherBMCFencesNobody(t *testing.T) {
@@ -108,4 +115,38 @@ func TestABMCThatWouldBeOfNoUseIsNamedWhileTheHostIsWell(t *testing.T) {
 			w.untilReason(infrav1.HostBMCVerifiedCondition, infrav1.HostBMCVerifiedReason)
 		})
 	}
+}
+
+// A BMC that answers much has the room of its namespace's hosts, and no other.
+func TestWhatBMCsAnswerSharesTheRoomOfWhatHostsPrint(t *testing.T) {
+	g := NewWithT(t)
+	bmc := redfishtest.New(redfishtest.Options{})
+	defer bmc.Close()
+	bmc.Misbehave(redfishtest.Faults{Padding: 200 << 10})
+	room := async.NewOutput(async.LeastOutput)
+	var objects []client.Object
+	for _, namespace := range []string{"tarpits", "good"} {
+		objects = append(objects, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "bmc"},
+			Type: corev1.SecretTypeBasicAuth, Data: map[string][]byte{corev1.BasicAuthUsernameKey: []byte(redfishtest.User),
+				corev1.BasicAuthPasswordKey: []byte(redfishtest.Password)}})
+	}
+	reader := fake.NewClientBuilder().WithObjects(objects...).Build()
+	r := &Reconciler{Client: reader, APIReader: reader, Connector: hostaccess.New(reader, ssh.PoolOptions{Output: room})}
+	r.defaults()
+	state := func(namespace string) error {
+		_, err := r.Power.State(t.Context(), &infrav1.QuoinHost{
+			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "h1"},
+			Spec: infrav1.QuoinHostSpec{BMC: &infrav1.BMC{Address: bmc.Address(), CertificateFingerprint: bmc.Fingerprint(),
+				SystemID: redfishtest.UUID("1"), CredentialsRef: infrav1.SecretReference{Name: "bmc"}}},
+		})
+		return err
+	}
+	g.Expect(state("tarpits")).To(Succeed())
+	for room.Take("tarpits") == nil {
+	}
+	g.Expect(state("tarpits")).To(MatchError(And(ContainSubstring("namespace tarpits"),
+		ContainSubstring(async.OutputFlag))))
+	g.Expect(state("good")).To(Succeed())
+	bmc.Misbehave(redfishtest.Faults{})
+	g.Expect(state("tarpits")).To(Succeed(), "what is short needs none")
 }

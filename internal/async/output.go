@@ -10,14 +10,15 @@ import (
 )
 
 const (
-	// OutputFlag is that of the manager by which an operator says how many MiB of the output of hosts are kept at once.
+	// OutputFlag is that of the manager by which an operator says how many MiB are kept at once of the output of hosts and
+	// of the answers of BMCs.
 	OutputFlag = "host-output-mib"
 	// LeastOutput in MiB lets a namespace that has no other host at work have a whole output of ssh.MaxStdout.
 	LeastOutput = 8
 )
 
-// Output shares the memory for what commands on hosts print between namespaces, as Calls shares its slots: one
-// namespace has at most four fifths of it, and less where others use it too. Safe for concurrent use.
+// Output shares the memory for what commands on hosts print, and BMCs answer, between namespaces, as Calls shares its
+// slots: one namespace has at most four fifths of it, and less where others use it too. Safe for concurrent use.
 type Output struct {
 	mebibytes int
 	pieces    *slots
@@ -35,8 +36,8 @@ func (o *Output) Take(namespace string) error {
 	if o.pieces.try(namespace) {
 		return nil
 	}
-	return fmt.Errorf("the hosts of namespace %s print more at once than it has room for, where %d MiB are kept of all; "+
-		"look for hosts that print without end, or raise the manager's flag --%s", namespace, o.mebibytes, OutputFlag)
+	return fmt.Errorf("the hosts and BMCs of namespace %s say more at once than it has room for, where %d MiB are kept "+
+		"of all; look for those that go on without end, or raise the manager's flag --%s", namespace, o.mebibytes, OutputFlag)
 }
 
 // Give implements ssh.OutputRoom.

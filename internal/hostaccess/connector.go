@@ -73,6 +73,14 @@ func New(reader client.Reader, options ssh.PoolOptions) *Connector {
 		used: map[string]use{}}
 }
 
+// Output is what bounds the output of all hosts, for other answers that are to share it; nil when nothing does.
+func (c *Connector) Output() ssh.OutputRoom {
+	if c == nil {
+		return nil
+	}
+	return c.options.Output
+}
+
 // Connect returns the connection to host, whose key must be pinned or certified. The Secret is read each time, so that
 // a change of it is noticed at the next call. Errors are *CredentialsError, *HostKeyMissingError, ErrNotPinned, or
 // those of package bootstrap/ssh; a *ssh.BastionError tells nothing about the host.

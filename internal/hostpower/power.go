@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/egress"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/hostaccess"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/redfish"
@@ -31,6 +32,8 @@ type Power struct {
 	Reader client.Reader
 	// Egress rules which addresses are connected to.
 	Egress *egress.Rules
+	// Output bounds what is kept at once of long answers, by namespace. Nothing is bounded but each answer when nil.
+	Output ssh.OutputRoom
 	// Interval between two readings of a state that should change; that of package redfish when 0.
 	Interval time.Duration
 }
@@ -78,6 +81,7 @@ func (p *Power) with(ctx context.Context, host *infrav1.QuoinHost, do func(*redf
 	c, err := redfish.New(redfish.Target{
 		Address: bmc.Address, System: bmc.System, Credentials: credentials, Fingerprint: bmc.CertificateFingerprint,
 		Machine: machineOf(host), Interval: p.Interval, Control: p.Egress.Control,
+		Output: p.Output, Owner: host.Namespace,
 	})
 	if err != nil {
 		return fmt.Errorf("spec.bmc of QuoinHost %s/%s: %w", host.Namespace, host.Name, err)

@@ -47,7 +47,9 @@ func TestManager(t *testing.T) {
 	}
 	g := NewWithT(t)
 	components := append(rendered(t, "infrastructure-quoin"), rendered(t, "control-plane-quoin")...)
-	c, config, machines := start(t, components)
+	c, config, mgr := start(t, components)
+	machines := mgr.GetCache()
+	t.Run("keeps what each event says", func(t *testing.T) { keepsEvents(t, c, mgr) })
 
 	t.Run("has what every component of its own needs", func(t *testing.T) {
 		g := NewWithT(t)
@@ -220,8 +222,8 @@ func refuses(t *testing.T, c client.Client) {
 	}
 }
 
-// start has a manager run, and returns with what it reads in its cache.
-func start(t *testing.T, components []unstructured.Unstructured) (client.Client, *rest.Config, client.Reader) {
+// start has a manager run, and returns with it.
+func start(t *testing.T, components []unstructured.Unstructured) (client.Client, *rest.Config, ctrl.Manager) {
 	t.Helper()
 	g := NewWithT(t)
 	environment := environmentOf(t, components)
@@ -231,7 +233,7 @@ func start(t *testing.T, components []unstructured.Unstructured) (client.Client,
 	mgr := run(t, environment, restConfig, manager.Harness{})
 	c, err := client.New(restConfig, client.Options{Scheme: manager.Scheme()})
 	g.Expect(err).NotTo(HaveOccurred())
-	return c, restConfig, mgr.GetCache()
+	return c, restConfig, mgr
 }
 
 // environmentOf is an API server with CRDs and webhook configurations, which is yet to be started.

@@ -52,7 +52,7 @@ type Options struct {
 
 	// AllowedNetworks that are connected to at the word of users, in CIDR notation; see package egress.
 	AllowedNetworks []string
-	// HostOutput in MiB is what is kept at once of the output of commands on hosts.
+	// HostOutput in MiB is what is kept at once of the output of commands on hosts and the answers of BMCs.
 	HostOutput int
 	// BundleKeys of which one has to have signed each bundle.
 	BundleKeys []string
@@ -133,9 +133,9 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 			"that lies within such a range allows.")
 
 	fs.IntVar(&o.HostOutput, async.OutputFlag, 256,
-		"MiB that are kept at once of what commands on hosts print. One namespace has at most four fifths of it, less where "+
-			"others print much; a command for which there is no room is ended and tried again. The first 64 KiB of each "+
-			"command need no room.")
+		"MiB that are kept at once of what commands on hosts print and BMCs answer. One namespace has at most four fifths "+
+			"of it, less where others print much; a command for which there is no room is ended and tried again. The first "+
+			"64 KiB of each command and answer need no room.")
 
 	fs.StringSliceVar(&o.BundleKeys, artifacts.KeysFlag, nil,
 		"Public keys as in an authorized_keys file: a bundle that none of them signed is refused, whatever keys the "+

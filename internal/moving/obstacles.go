@@ -114,8 +114,6 @@ func (o *obstacles) ofHosts(s Site) {
 
 // ofMachines adds what clusterctl waits for, or does not move.
 func (o *obstacles) ofMachines(s Site) {
-	o.add(false, DeletionInFlight, named(s.Machines, func(m Machine) bool { return m.Deleting }, machineName),
-		"Machine %s is being deleted: wait until it is gone")
 	o.add(false, MachinesWithoutNode, named(s.Machines, func(m Machine) bool {
 		return !m.Node && !m.Deleting && !m.Ahead
 	}, machineName),
@@ -124,6 +122,8 @@ func (o *obstacles) ofMachines(s Site) {
 		return !m.Node && !m.Deleting && m.Ahead
 	}, machineName),
 		"Machine %s was made ahead and has no node, and clusterctl moves none without: let the rollout end, or delete it")
+	o.add(false, DeletionInFlight, named(s.Machines, func(m Machine) bool { return m.Deleting }, machineName),
+		"Machine %s is being deleted: wait until it is gone")
 }
 
 // foreign names the objects that have an owner outside of what a move takes.

@@ -359,41 +359,72 @@ func TestWhatTheSourceServesIsNamed(t *testing.T) {
 	planes[0].Name = "cp"
 	planes[0].Spec.Backup = &controlplanev1.EtcdBackup{Store: controlplanev1.BackupStore{
 		S3: &controlplanev1.BackupBucket{Endpoint: "https://minio.store.svc:9000"}}}
-	nodes := []corev1.Node{{Status: corev1.NodeStatus{Addresses: []corev1.NodeAddress{
+	nodes := []corev1.Node{{ObjectMeta: metav1.ObjectMeta{Name: "kind-control-plane"}, Status: corev1.NodeStatus{Addresses: []corev1.NodeAddress{
 		{Type: corev1.NodeHostName, Address: "kind-control-plane"}, {Type: corev1.NodeInternalIP, Address: "172.18.0.2"},
 		{Type: corev1.NodeInternalIP, Address: "fd00::2"}}}}}
-	balancer := corev1.Service{}
+	balancer := corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "lb", Name: "front"}}
 	balancer.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "192.0.2.80"}, {Hostname: "lb.example.test"}}
 	store := corev1.Service{Spec: corev1.ServiceSpec{ClusterIPs: []string{"10.96.0.7"}, ExternalIPs: []string{"192.0.2.81"}}}
 	store.Namespace, store.Name = "store", "minio"
+	const (
+		push     = infrav1.BundleDeliveryPush
+		node     = "an address of node kind-control-plane"
+		front    = "an address of Service lb/front"
+		minio    = "an address of Service store/minio"
+		service  = "a Service's name, which each cluster answers by itself"
+		loopback = "a loopback address, where only the source's own manager finds it"
+	)
 	for _, row := range []struct {
 		bundle infrav1.Bundle
-		served bool
+		reason string
 	}{
-		{infrav1.Bundle{Location: "http://172.18.0.2:30080/{{version}}"}, true},
-		{infrav1.Bundle{Location: "http://[fd00:0::2]/{{version}}", Delivery: infrav1.BundleDeliveryPush}, true},
-		{infrav1.Bundle{Location: "http://kind-control-plane/{{version}}"}, true},
-		{infrav1.Bundle{Location: "http://192.0.2.80/{{version}}"}, true},
-		{infrav1.Bundle{Location: "http://192.0.2.81/{{version}}"}, true},
-		{infrav1.Bundle{Location: "http://10.96.0.7/{{version}}"}, true},
-		{infrav1.Bundle{Location: "https://lb.example.test/{{version}}"}, true},
-		{infrav1.Bundle{Location: "https://bundles.example.test/{{version}}", Proxy: "http://172.18.0.2:3128"}, true},
-		{infrav1.Bundle{Location: "https://bundles.example.test/{{version}}"}, false},
-		{infrav1.Bundle{Location: "http://172.18.0.20/{{version}}"}, false},
-		{infrav1.Bundle{Location: "/on/the/host/172.18.0.2/{{version}}"}, false},
-		{infrav1.Bundle{Location: "http://172.18.0.2/{{version}}", Proxy: "http://proxy.example.test:3128"}, false},
+		{infrav1.Bundle{Location: "http://172.18.0.2:30080/{{version}}"}, node},
+		{infrav1.Bundle{Location: "http://[fd00:0::2]/{{version}}", Delivery: push}, node},
+		{infrav1.Bundle{Location: "http://Kind-control-plane/{{version}}"}, node},
+		{infrav1.Bundle{Location: "http://192.0.2.80/{{version}}"}, front},
+		{infrav1.Bundle{Location: "http://192.0.2.81/{{version}}"}, minio},
+		{infrav1.Bundle{Location: "http://10.96.0.7/{{version}}"}, minio},
+		{infrav1.Bundle{Location: "https://lb.example.test/{{version}}"}, front},
+		{infrav1.Bundle{Location: "https://bundles.example.test/{{version}}", Proxy: "http://172.18.0.2:3128"}, node},
+		{infrav1.Bundle{Location: "http://minio.store.svc.cluster.local./{{version}}", Delivery: push}, minio},
+		{infrav1.Bundle{Location: "http://gone.store.svc/{{version}}", Delivery: push}, service},
+		{infrav1.Bundle{Location: "http://gone.store.svc.cluster.local/{{version}}"}, service},
+		{infrav1.Bundle{Location: "http://127.0.0.1:8080/{{version}}", Delivery: push}, loopback},
+		{infrav1.Bundle{Location: "http://127.9.0.1/{{version}}", Delivery: push}, loopback},
+		{infrav1.Bundle{Location: "http://[::1]/{{version}}", Delivery: push}, loopback},
+		{infrav1.Bundle{Location: "http://LOCALHOST/{{version}}", Delivery: push}, loopback},
+		{infrav1.Bundle{Location: "http://bundles.localhost/{{version}}", Delivery: push}, loopback},
+		{infrav1.Bundle{Location: "https://b.test/{{version}}", Delivery: push, Proxy: "http://127.0.0.1:1"}, loopback},
+		// A server on each host itself stays where it is.
+		{infrav1.Bundle{Location: "http://127.0.0.1:8080/{{version}}"}, ""},
+		{infrav1.Bundle{Location: "http://localhost/{{version}}", Delivery: infrav1.BundleDeliveryFetch}, ""},
+		{infrav1.Bundle{Location: "http://svc/{{version}}"}, ""},
+		{infrav1.Bundle{Location: "http://128.0.0.1/{{version}}", Delivery: push}, ""},
+		{infrav1.Bundle{Location: "https://bundles.example.test/{{version}}"}, ""},
+		{infrav1.Bundle{Location: "http://172.18.0.20/{{version}}"}, ""},
+		{infrav1.Bundle{Location: "/on/the/host/172.18.0.2/{{version}}"}, ""},
+		{infrav1.Bundle{Location: "http://172.18.0.2/{{version}}", Proxy: "http://proxy.example.test:3128"}, ""},
 	} {
-		templates := make([]infrav1.QuoinMachineTemplate, 2)
+		templates, machines := make([]infrav1.QuoinMachineTemplate, 2), make([]infrav1.QuoinMachine, 2)
 		templates[0].Name, templates[0].Spec.Template.Spec.Artifacts.Bundle = "t", &row.bundle
-		named := ServedBySource(nil, templates, nodes, []corev1.Service{balancer, store})
-		g.Expect(named).To(HaveLen(map[bool]int{true: 1}[row.served]), row.bundle.Location)
-		if row.served {
-			g.Expect(named[0]).To(HavePrefix("bundles of QuoinMachineTemplate t ("))
+		machines[1].Name, machines[1].Spec.Artifacts.Bundle = "m", &row.bundle
+		services := []corev1.Service{balancer, store}
+		for object, named := range map[string][]string{
+			"QuoinMachineTemplate t": ServedBySource(nil, templates, nil, nodes, services),
+			"QuoinMachine m":         ServedBySource(nil, nil, machines, nodes, services),
+		} {
+			g.Expect(named).To(HaveLen(map[bool]int{true: 1}[row.reason != ""]), row.bundle.Location)
+			if row.reason != "" {
+				g.Expect(named[0]).To(And(HavePrefix("bundles of "+object+" ("), HaveSuffix("): "+row.reason)))
+			}
 		}
 	}
-	g.Expect(ServedBySource(planes, nil, nodes, []corev1.Service{balancer, store})).To(
-		ConsistOf("object store of QuoinControlPlane cp (minio.store.svc port 9000)"))
+	g.Expect(ServedBySource(planes, nil, nil, nodes, []corev1.Service{balancer, store})).To(
+		ConsistOf("object store of QuoinControlPlane cp (minio.store.svc port 9000): " + minio))
+	for endpoint, reason := range map[string]string{"https://10.96.0.7:9000": minio, "http://127.0.0.1:9000": loopback} {
+		planes[0].Spec.Backup.Store.S3.Endpoint = endpoint
+		g.Expect(ServedBySource(planes, nil, nil, nil, []corev1.Service{store})).To(ConsistOf(HaveSuffix(reason)))
+	}
 	planes[0].Spec.Backup.Store.S3.Endpoint = "https://10.96.0.7:9000"
-	g.Expect(ServedBySource(planes, nil, nil, []corev1.Service{store})).To(HaveLen(1))
-	g.Expect(ServedBySource(planes, nil, nodes, nil)).To(BeEmpty())
+	g.Expect(ServedBySource(planes, nil, nil, nodes, nil)).To(BeEmpty())
 }

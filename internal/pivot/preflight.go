@@ -47,7 +47,7 @@ type Facts struct {
 	Nodes []corev1.Node
 	// Unmounted is what the managers of the target have no volume for.
 	Unmounted []string
-	// Served is what the source itself serves of what moves.
+	// Served is what the source itself serves of what moves, with its address and whose that is.
 	Served []string
 	// Reach is what the target reaches.
 	Reach Reach
@@ -139,8 +139,8 @@ func (f Facts) served() Check {
 	c := Check{Name: "Bundles and object stores outlive the source", Result: Passed, Message: "it serves none"}
 	if len(f.Served) > 0 {
 		c.Result = Warning
-		c.Message = "the source itself serves them, at an address of its own: " + strings.Join(f.Served, ", ") +
-			"; put them elsewhere before it is deleted"
+		c.Message = "they are gone with the source: " + strings.Join(f.Served, "; ") + "; before it is deleted, serve them " +
+			"elsewhere and name that in these objects, where a Machine is to be replaced for its QuoinMachine"
 	}
 	return c
 }

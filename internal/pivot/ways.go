@@ -4,6 +4,7 @@
 package pivot
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"net/netip"
@@ -69,62 +70,92 @@ func Ways(
 			w.addURL("BMC of QuoinHost "+hosts[i].Name, bmc.Address, false)
 		}
 	}
-	w.addSources(planes, templates, false)
+	w.addSources(planes, templates, nil, infrav1.BundleDeliveryPush)
 	return w
 }
 
-// ServedBySource names the bundles and object stores at an address of the source itself, a node's or a Service's, also
-// where hosts fetch on their own: they are gone when it is.
+// ServedBySource names the bundles and object stores at an address that ends with the source: of a node or Service of
+// it, a name that its own DNS answers, or a loopback address of its managers. What hosts fetch on their own counts too,
+// but for their own loopback addresses.
 func ServedBySource(
-	planes []controlplanev1.QuoinControlPlane, templates []infrav1.QuoinMachineTemplate, nodes []corev1.Node,
-	services []corev1.Service,
+	planes []controlplanev1.QuoinControlPlane, templates []infrav1.QuoinMachineTemplate, machines []infrav1.QuoinMachine,
+	nodes []corev1.Node, services []corev1.Service,
 ) []string {
-	own := map[string]bool{}
-	for i := range nodes {
-		for _, address := range nodes[i].Status.Addresses {
-			own[canonical(address.Address)] = true
-		}
-	}
-	for i := range services {
-		service := &services[i]
-		for _, address := range slices.Concat(service.Spec.ClusterIPs, service.Spec.ExternalIPs) {
-			own[canonical(address)] = true
-		}
-		for _, ingress := range service.Status.LoadBalancer.Ingress {
-			own[canonical(ingress.IP)], own[canonical(ingress.Hostname)] = true, true
-		}
-		name := service.Name + "." + service.Namespace + ".svc"
-		own[name], own[name+".cluster.local"] = true, true
-	}
-	var w ways
-	w.addSources(planes, templates, true)
+	own := addressesOf(nodes, services)
+	var pushed, pulled ways
+	pushed.addSources(planes, templates, machines, infrav1.BundleDeliveryPush)
+	pulled.addSources(nil, templates, machines, infrav1.BundleDeliveryFetch)
 	var served []string
-	for _, way := range w {
-		if own[canonical(way.Address)] {
-			served = append(served, way.String())
+	for i, way := range slices.Concat(pushed, pulled) {
+		address := canonical(way.Address)
+		reason := own[address]
+		switch {
+		case reason != "":
+		case strings.HasSuffix(address, ".svc"), strings.HasSuffix(address, ".svc.cluster.local"):
+			reason = "a Service's name, which each cluster answers by itself"
+		case loopback(address) && i < len(pushed):
+			reason = "a loopback address, where only the source's own manager finds it"
+		default:
+			continue
 		}
+		served = append(served, way.String()+": "+reason)
 	}
 	return served
 }
 
-// canonical form of an IP address; a name stays as it is.
+// addressesOf nodes and Services, with whose each is.
+func addressesOf(nodes []corev1.Node, services []corev1.Service) map[string]string {
+	own := map[string]string{}
+	for i := range nodes {
+		for _, address := range nodes[i].Status.Addresses {
+			own[canonical(address.Address)] = "an address of node " + nodes[i].Name
+		}
+	}
+	for i := range services {
+		service := &services[i]
+		name := service.Name + "." + service.Namespace + ".svc"
+		addresses := slices.Concat(service.Spec.ClusterIPs, service.Spec.ExternalIPs,
+			[]string{name, name + ".cluster.local"})
+		for _, ingress := range service.Status.LoadBalancer.Ingress {
+			addresses = append(addresses, ingress.IP, ingress.Hostname)
+		}
+		for _, address := range addresses {
+			own[canonical(address)] = "an address of Service " + service.Namespace + "/" + service.Name
+		}
+	}
+	return own
+}
+
+// canonical form of an IP address or a name.
 func canonical(address string) string {
 	if ip, err := netip.ParseAddr(address); err == nil {
 		return ip.Unmap().String()
 	}
-	return address
+	return strings.ToLower(strings.TrimSuffix(address, "."))
 }
 
-// addSources adds the servers of pushed bundles, or of those too that hosts pull, and object stores.
+// loopback reports whether a canonical address leads to whoever asks it.
+func loopback(address string) bool {
+	ip, err := netip.ParseAddr(address)
+	return err == nil && ip.IsLoopback() || address == "localhost" || strings.HasSuffix(address, ".localhost")
+}
+
+// addSources adds the servers of bundles with the delivery, and object stores.
 func (w *ways) addSources(
-	planes []controlplanev1.QuoinControlPlane, templates []infrav1.QuoinMachineTemplate, pulled bool,
+	planes []controlplanev1.QuoinControlPlane, templates []infrav1.QuoinMachineTemplate, machines []infrav1.QuoinMachine,
+	delivery infrav1.BundleDelivery,
 ) {
-	for i := range templates {
-		bundle := templates[i].Spec.Template.Spec.Artifacts.Bundle
-		if bundle != nil && (pulled || bundle.Delivery == infrav1.BundleDeliveryPush) &&
+	add := func(of string, bundle *infrav1.Bundle) {
+		if bundle != nil && cmp.Or(bundle.Delivery, infrav1.BundleDeliveryFetch) == delivery &&
 			!strings.HasPrefix(bundle.Location, "/") {
-			w.addURL("bundles of QuoinMachineTemplate "+templates[i].Name, through(bundle.Proxy, bundle.Location), false)
+			w.addURL("bundles of "+of, through(bundle.Proxy, bundle.Location), false)
 		}
+	}
+	for i := range templates {
+		add("QuoinMachineTemplate "+templates[i].Name, templates[i].Spec.Template.Spec.Artifacts.Bundle)
+	}
+	for i := range machines {
+		add("QuoinMachine "+machines[i].Name, machines[i].Spec.Artifacts.Bundle)
 	}
 	for i := range planes {
 		if backup := planes[i].Spec.Backup; backup != nil && backup.Store.S3 != nil {

@@ -23,6 +23,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/utils/ptr"
+	bootstrapv1 "sigs.k8s.io/cluster-api/api/bootstrap/kubeadm/v1beta2"
 	kcpv1 "sigs.k8s.io/cluster-api/api/controlplane/kubeadm/v1beta2"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	clusterctlv1 "sigs.k8s.io/cluster-api/cmd/clusterctl/api/v1alpha3"
@@ -44,8 +45,8 @@ var now = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 func subject(t *testing.T, management, workload []client.Object) Subject {
 	t.Helper()
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, clusterv1.AddToScheme,
-		clusterctlv1.AddToScheme, infrav1.AddToScheme, quoinv1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, bootstrapv1.AddToScheme,
+		clusterv1.AddToScheme, clusterctlv1.AddToScheme, infrav1.AddToScheme, quoinv1.AddToScheme} {
 		NewWithT(t).Expect(add(scheme)).To(Succeed())
 	}
 	reader := func(objects []client.Object) client.Reader {

@@ -6,8 +6,12 @@ package preflight
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
+	"unicode"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	bootstrapv1 "sigs.k8s.io/cluster-api/api/bootstrap/kubeadm/v1beta2"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -16,9 +20,10 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew"
 )
 
-// judgeHealing warns of pools whose version stays so far behind the control plane that no further host of them can join
-// (R15). Only a bundle brings the control plane's kubeadm to a worker: packages, and hosts that carry a version
-// already, have that of the pool. Of another provider's control plane nothing is known.
+// judgeHealing warns of pools whose version stays so far behind the control plane that no further Machine of them comes
+// to be: its host cannot join (R15), or Cluster API does not make it (C17). Only a bundle brings the control plane's
+// kubeadm to a worker: packages, and hosts that carry a version already, have that of the pool. Of another provider's
+// control plane nothing is known.
 func (s Subject) judgeHealing(
 	ctx context.Context, pools []clusterv1.MachineDeployment, goals goals,
 ) ([]quoinv1.Finding, error) {
@@ -28,48 +33,97 @@ func (s Subject) judgeHealing(
 	}
 	var findings []quoinv1.Finding
 	for i := range pools {
-		goal := s.goal(goals, pools[i].Name)
+		goal, object := s.goal(goals, pools[i].Name), "MachineDeployment "+pools[i].Name
+		from, err := s.artifacts(ctx, pools[i].Spec.Template.Spec.InfrastructureRef)
+		if err != nil {
+			return nil, err
+		}
+		if from == nil || goal == s.Version {
+			continue
+		}
 		installer := skew.Installer{Object: "its hosts", Version: goal, Kubelet: goal, Cluster: s.Version}
 		var violations []skew.Violation
 		for _, policy := range policies {
 			violations = append(violations, policy.CheckInstaller(installer)...)
 		}
-		if len(violations) == 0 {
+		if from.Bundle == nil && len(violations) > 0 {
+			findings = append(findings, warns(object, "CannotHeal", fmt.Sprintf("it stays at %s and its hosts are %s, with a "+
+				"kubeadm of that version, which joins no control plane of %s (%s): from then on the pool neither heals nor grows",
+				goal, installed(from), s.Version, violations[0].Rule), fmt.Sprintf("raise it with the control plane, by workers: "+
+				"All or spec.template.spec.version: %s, or give it a template with artifacts.bundle", s.Version)))
 			continue
 		}
-		brings, err := s.bringsOwnKubeadm(ctx, pools[i].Spec.Template.Spec.InfrastructureRef)
+		skipped, err := s.skippedChecks(ctx, &pools[i])
 		if err != nil {
 			return nil, err
 		}
-		if brings != "" {
-			findings = append(findings, warns("MachineDeployment "+pools[i].Name, "CannotHeal", fmt.Sprintf("it stays at %s "+
-				"and its hosts are %s, with a kubeadm of that version, which joins no control plane of %s (%s): from then on "+
-				"the pool neither heals nor grows", goal, brings, s.Version, violations[0].Rule), fmt.Sprintf("raise it with the "+
-				"control plane, by workers: All or spec.template.spec.version: %s, or give it a template with artifacts.bundle",
-				s.Version)))
+		if missing := s.stopping(&pools[i], goal, skipped); len(missing) > 0 {
+			findings = append(findings, warns(object, "CannotHeal", fmt.Sprintf("it stays at %s, for which Cluster API makes no "+
+				"Machine beside a control plane of %s while it makes its check %s (C17): from then on the pool neither heals nor "+
+				"grows", goal, s.Version, strings.Join(missing, " and ")), fmt.Sprintf("set annotation %s: %s of it, in a topology "+
+				"by metadata.annotations of its class or its entry there, or raise it with the control plane",
+				clusterv1.MachineSetSkipPreflightChecksAnnotation, strings.Join(append(skipped, missing...), ","))))
 		}
 	}
 	return findings, nil
 }
 
-// bringsOwnKubeadm says how the template's hosts come by a kubeadm of their own version; empty where they get that of
-// the control plane, where the template is not ours, and where it is not there.
-func (s Subject) bringsOwnKubeadm(ctx context.Context, ref clusterv1.ContractVersionedObjectReference) (string, error) {
+// stopping are those of Cluster API's checks before it makes a Machine that fail for a pool of the version beside the
+// control plane (machineset_preflight.go), but for those that are skipped.
+func (s Subject) stopping(pool *clusterv1.MachineDeployment, version string, skipped []string) []string {
+	var checks []string
+	if kubeadmTemplate(pool) && skew.OtherMinor(version, s.Version) {
+		checks = append(checks, string(clusterv1.MachineSetPreflightCheckKubeadmVersionSkew))
+	}
+	if s.Cluster.Spec.Topology.IsDefined() {
+		checks = append(checks, string(clusterv1.MachineSetPreflightCheckControlPlaneVersionSkew))
+	}
+	return slices.DeleteFunc(checks, func(check string) bool {
+		return slices.Contains(skipped, check) || slices.Contains(skipped, string(clusterv1.MachineSetPreflightCheckAll))
+	})
+}
+
+// skippedChecks are those of Cluster API's checks that it leaves out for the pool: by the pool's annotation, or else by
+// that of its bootstrap template.
+func (s Subject) skippedChecks(ctx context.Context, pool *clusterv1.MachineDeployment) ([]string, error) {
+	skip := pool.Annotations[clusterv1.MachineSetSkipPreflightChecksAnnotation]
+	if skip == "" && kubeadmTemplate(pool) {
+		template := &bootstrapv1.KubeadmConfigTemplate{}
+		key := client.ObjectKey{Namespace: s.Cluster.Namespace, Name: pool.Spec.Template.Spec.Bootstrap.ConfigRef.Name}
+		if err := client.IgnoreNotFound(s.Management.Get(ctx, key, template)); err != nil {
+			return nil, fmt.Errorf("read KubeadmConfigTemplate %s: %w", key, err)
+		}
+		skip = template.Annotations[clusterv1.MachineSetSkipPreflightChecksAnnotation]
+	}
+	return strings.FieldsFunc(skip, func(r rune) bool { return r == ',' || unicode.IsSpace(r) }), nil
+}
+
+func kubeadmTemplate(pool *clusterv1.MachineDeployment) bool {
+	ref := pool.Spec.Template.Spec.Bootstrap.ConfigRef
+	return ref.Kind == "KubeadmConfigTemplate" && ref.APIGroup == bootstrapv1.GroupVersion.Group
+}
+
+// artifacts says how the template's hosts come by them; nil where the template is not ours, and where it is not there.
+func (s Subject) artifacts(
+	ctx context.Context, ref clusterv1.ContractVersionedObjectReference,
+) (*infrav1.Artifacts, error) {
 	if ref.Kind != "QuoinMachineTemplate" || ref.APIGroup != infrav1.GroupVersion.Group {
-		return "", nil
+		return nil, nil //nolint:nilnil // another provider's
 	}
 	template, key := &infrav1.QuoinMachineTemplate{}, client.ObjectKey{Namespace: s.Cluster.Namespace, Name: ref.Name}
 	switch err := s.Management.Get(ctx, key, template); {
 	case apierrors.IsNotFound(err):
-		return "", nil
+		return nil, nil //nolint:nilnil // it has no hosts
 	case err != nil:
-		return "", fmt.Errorf("read QuoinMachineTemplate %s: %w", key, err)
+		return nil, fmt.Errorf("read QuoinMachineTemplate %s: %w", key, err)
 	}
-	switch from := template.Spec.Template.Spec.Artifacts; {
-	case from.Bundle != nil:
-		return "", nil
-	case from.Packages != nil:
-		return "installed from packages", nil
+	return &template.Spec.Template.Spec.Artifacts, nil
+}
+
+// installed says how hosts come by a kubeadm of their own version.
+func installed(from *infrav1.Artifacts) string {
+	if from.Packages != nil {
+		return "installed from packages"
 	}
-	return "preinstalled", nil
+	return "preinstalled"
 }

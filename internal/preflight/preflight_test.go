@@ -136,6 +136,27 @@ func TestACheckThatCannotTellBlocks(t *testing.T) {
 	}
 }
 
+// Proves: S0-48
+//
+// Named checks are made side by side: all of them take as long as the longest, and each says its own time.
+func TestChecksAreMadeSideBySide(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, began := NewWithT(t), time.Now()
+		var checks []Check
+		for i, named := range Checks() {
+			checks = append(checks, Check{named.Name, func(context.Context, Subject) (string, []quoinv1.Finding, error) {
+				time.Sleep(time.Duration(i+1) * time.Second)
+				return "", nil, nil
+			}})
+		}
+		results := Run(t.Context(), checks, Subject{}, nil, clock.RealClock{})
+		g.Expect(time.Since(began)).To(Equal(time.Duration(len(checks)) * time.Second))
+		for i, result := range results {
+			g.Expect(result.DurationMilliseconds).To(HaveValue(BeEquivalentTo((i + 1) * 1000)))
+		}
+	})
+}
+
 func TestOfManyFindingsTheWorstAreKept(t *testing.T) {
 	g := NewWithT(t)
 	verdicts := make([]quoinv1.Verdict, 100)

@@ -21,6 +21,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh"
 )
 
 // PowerState of a computer, as its BMC says it.
@@ -58,6 +60,11 @@ type Target struct {
 	RequestTimeout time.Duration
 	// ChangeTimeout bounds a change of power with its readings; 2 min when 0, and never longer than the context.
 	ChangeTimeout time.Duration
+	// Output bounds, for all BMCs and hosts of an Owner, what is kept at once of answers that are longer than
+	// ssh.OutputPiece. Each answer is bounded all the same; nothing else is when nil.
+	Output ssh.OutputRoom
+	// Owner is who shares room in Output.
+	Owner string
 	// Control is that of net.Dialer: what it refuses is not connected to. Nothing is refused when nil.
 	Control func(ctx context.Context, network, address string, c syscall.RawConn) error
 }

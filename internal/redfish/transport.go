@@ -4,6 +4,7 @@
 package redfish
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"crypto/tls"
@@ -14,6 +15,8 @@ import (
 	"io"
 	"net/http"
 	"strings"
+
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh"
 )
 
 // maxBody bounds an answer. The largest resource that is read, a ComputerSystem, has some tens of kilobytes.
@@ -142,14 +145,40 @@ func (c *Client) send(ctx context.Context, r request) (response, error) {
 		return response{}, c.unreached(ctx, r.action, err)
 	}
 	defer func() { _ = res.Body.Close() }()
-	data, err := io.ReadAll(io.LimitReader(res.Body, maxBody+1))
+	data, err := c.read(ctx, r.action, res.Body)
 	if err != nil {
-		return response{}, c.unreached(ctx, r.action, err)
-	}
-	if len(data) > maxBody {
-		return response{}, c.misbehaved(r.action, fmt.Sprintf("its answer is longer than %d bytes", maxBody))
+		return response{}, err
 	}
 	return response{status: res.StatusCode, header: res.Header, body: data}, nil
+}
+
+// read takes room for each piece of an answer but the first, and gives it back once the answer is there: a BMC that
+// never ends one keeps what it has until the request's time is up.
+func (c *Client) read(ctx context.Context, action string, body io.Reader) (data []byte, err error) {
+	room, taken := c.target.Output, 0
+	defer func() {
+		for range taken {
+			room.Give(c.target.Owner)
+		}
+	}()
+	answer := bufio.NewReader(io.LimitReader(body, maxBody+1))
+	for len(data) <= maxBody {
+		if _, err := answer.Peek(1); errors.Is(err, io.EOF) {
+			return data, nil
+		}
+		if len(data) > 0 && room != nil {
+			if err := room.Take(c.target.Owner); err != nil {
+				return nil, fmt.Errorf("%s: the answer of the BMC at %s was not read: %w", action, c.target.Address, err)
+			}
+			taken++
+		}
+		piece, err := io.ReadAll(io.LimitReader(answer, ssh.OutputPiece))
+		if err != nil {
+			return nil, c.unreached(ctx, action, err)
+		}
+		data = append(data, piece...)
+	}
+	return nil, c.misbehaved(action, fmt.Sprintf("its answer is longer than %d bytes", maxBody))
 }
 
 // unreached tells a certificate that is not trusted from silence. The caller's own cancellation is neither.

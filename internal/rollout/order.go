@@ -12,17 +12,18 @@ import (
 
 // current are the pools that are rolled out, at most so many: first those that have Machines on their way, then those
 // that were begun, then by order. One that a person has to let go takes nobody's place. Where the number was lowered in
-// the middle the others end what is on its way and begin nothing. They are named in their order.
-func current(pools []rules, most int, now time.Time) []string {
+// the middle the others end what is on its way and begin nothing. One whose topology is about to write it has its place.
+// They are named in their order.
+func current(pools []rules, topology *Topology, most int, now time.Time) []string {
 	var moving, begun, next []string
 	for i := range pools {
-		pool := &pools[i]
+		pool, pends := &pools[i], topology.pends(pools[i].Name)
 		switch {
 		case pool.failed != "" || pool.Refused || pool.untouched(now):
-		case pool.suspended != "" || !pool.busy() || pool.conflict() && pool.in(inFlight) == 0:
+		case pool.suspended != "" || !pool.busy() && !pends || pool.conflict() && pool.in(inFlight) == 0:
 		case pool.in(inFlight) > 0:
 			moving = append(moving, pool.Name)
-		case pool.stuck():
+		case pool.stuck() && !pends:
 		case pool.in(counts) > 0 && !pool.onlySelected() || pool.begun() || pool.selected() != "":
 			begun = append(begun, pool.Name)
 		default:

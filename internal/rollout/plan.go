@@ -34,7 +34,7 @@ func Plan(s State, policy *quoinv1.RolloutPolicySpec, now time.Time) Result {
 	for i := range pools {
 		pools[i].failed = pools[i].drainFailure(now)
 	}
-	p.current = current(pools, int(ptr.Deref(policy.Concurrency, 1)), now)
+	p.current = current(pools, s.Topology, int(ptr.Deref(policy.Concurrency, 1)), now)
 	p.recall(pools)
 	for i := range pools {
 		p.plan(&pools[i])

@@ -4,6 +4,7 @@
 package rollout
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 
@@ -22,6 +23,14 @@ type Topology struct {
 	All int
 	// Concurrency is how many are upgraded at once.
 	Concurrency int
+	// Pending MachineDeployments are about to get the version that the topology goes to: it writes them one after another,
+	// in any order.
+	Pending map[string]bool
+}
+
+// pends reports whether the pool gets another template in a moment, where the policy alone orders.
+func (t *Topology) pends(pool string) bool {
+	return t != nil && t.Concurrency >= t.All && t.Pending[pool]
 }
 
 // TopologyOf is the topology of a Cluster, whose MachineDeployments are among the given ones; nil when it has none.
@@ -30,18 +39,27 @@ func TopologyOf(cluster *clusterv1.Cluster, pools []clusterv1.MachineDeployment)
 		return nil
 	}
 	listed := cluster.Spec.Topology.Workers.MachineDeployments
-	t := &Topology{Order: map[string]int{}, All: len(listed), Concurrency: 1}
+	t := &Topology{Order: map[string]int{}, Pending: map[string]bool{}, All: len(listed), Concurrency: 1}
 	if n, err := strconv.Atoi(cluster.Annotations[clusterv1.ClusterTopologyUpgradeConcurrencyAnnotation]); err == nil {
 		t.Concurrency = n
 	}
-	places := map[string]int{}
+	places, deferred, held := map[string]int{}, map[string]bool{}, false
 	for i := range listed {
-		places[listed[i].Name] = i
+		_, defers := listed[i].Metadata.Annotations[clusterv1.ClusterTopologyDeferUpgradeAnnotation]
+		_, holds := listed[i].Metadata.Annotations[clusterv1.ClusterTopologyHoldUpgradeSequenceAnnotation]
+		held = held || holds // and all that come after it
+		places[listed[i].Name], deferred[listed[i].Name] = i, defers || held
 	}
+	version := cmp.Or(cluster.Annotations[clusterv1.ClusterTopologyUpgradeStepAnnotation], cluster.Spec.Topology.Version)
 	for i := range pools {
-		place, is := places[pools[i].Labels[clusterv1.ClusterTopologyMachineDeploymentNameLabel]]
-		if is && pools[i].Spec.ClusterName == cluster.Name {
-			t.Order[pools[i].Name] = place
+		name := pools[i].Labels[clusterv1.ClusterTopologyMachineDeploymentNameLabel]
+		place, is := places[name]
+		if !is || pools[i].Spec.ClusterName != cluster.Name {
+			continue
+		}
+		t.Order[pools[i].Name] = place
+		if pools[i].Spec.Template.Spec.Version != version && !deferred[name] {
+			t.Pending[pools[i].Name] = true
 		}
 	}
 	return t

@@ -28,9 +28,58 @@ func TestTheTopologyOfACluster(t *testing.T) {
 	}
 	pools := []clusterv1.MachineDeployment{of("blue", "prod", "b"), of("green", "other", "a"),
 		of("red", "prod", "c")}
-	g.Expect(TopologyOf(cluster, pools)).To(Equal(&Topology{Order: map[string]int{"blue": 1}, All: 2, Concurrency: 1}))
+	g.Expect(TopologyOf(cluster, pools)).To(Equal(&Topology{Order: map[string]int{"blue": 1}, All: 2, Concurrency: 1,
+		Pending: map[string]bool{}}))
 	cluster.Annotations = map[string]string{clusterv1.ClusterTopologyUpgradeConcurrencyAnnotation: "3"}
 	g.Expect(TopologyOf(cluster, pools).Concurrency).To(Equal(3))
+}
+
+// A pool is about to follow its topology until it has the version of the present step, unless a person holds it.
+func TestWhatIsAboutToFollowATopology(t *testing.T) {
+	g := NewWithT(t)
+	cluster := &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: "prod"}}
+	cluster.Spec.Topology.ClassRef.Name, cluster.Spec.Topology.Version = "class", "v1.36.0"
+	listed := []clusterv1.MachineDeploymentTopology{{Name: "a"}, {Name: "b"}, {Name: "c"}}
+	cluster.Spec.Topology.Workers.MachineDeployments = listed
+	var pools []clusterv1.MachineDeployment
+	for name, version := range map[string]string{"a": "v1.35.0", "b": "v1.34.0", "c": "v1.36.0"} {
+		md := clusterv1.MachineDeployment{ObjectMeta: metav1.ObjectMeta{Name: "md-" + name,
+			Labels: map[string]string{clusterv1.ClusterTopologyMachineDeploymentNameLabel: name}}}
+		md.Spec.ClusterName, md.Spec.Template.Spec.Version = "prod", version
+		pools = append(pools, md)
+	}
+	pending := func() map[string]bool { return TopologyOf(cluster, pools).Pending }
+	g.Expect(pending()).To(Equal(map[string]bool{"md-a": true, "md-b": true}))
+	listed[0].Metadata.Annotations = map[string]string{clusterv1.ClusterTopologyDeferUpgradeAnnotation: ""}
+	g.Expect(pending()).To(Equal(map[string]bool{"md-b": true}))
+	listed[0].Metadata.Annotations = map[string]string{clusterv1.ClusterTopologyHoldUpgradeSequenceAnnotation: ""}
+	g.Expect(pending()).To(BeEmpty(), "it holds what comes after it as well")
+	listed[0].Metadata.Annotations = nil
+	cluster.Annotations = map[string]string{clusterv1.ClusterTopologyUpgradeStepAnnotation: "v1.35.0"}
+	g.Expect(pending()).To(Equal(map[string]bool{"md-b": true, "md-c": true}), "another step comes later")
+}
+
+// A topology that lets all pools go writes them one after another, in any order: what it writes first waits for a pool
+// that comes first and is not written yet.
+func TestAPoolWaitsForOneThatItsTopologyIsAboutToWrite(t *testing.T) {
+	g := NewWithT(t)
+	old, waits := Machine{Name: "old", Outdated: true, Hosted: true, Joined: true, Available: true}, Machine{Name: "new"}
+	pools := []Pool{{Name: "blue", Replicas: 1, Revision: "1", Completed: "1", Stock: Limits{Surge: 1},
+		Machines: []Machine{{Name: "serves", Hosted: true, Joined: true, Available: true}}},
+		{Name: "green", Replicas: 1, Revision: "2", Completed: "1", Stock: Limits{Surge: 1}, Machines: []Machine{old, waits}}}
+	reason := func(topology *Topology) Reason {
+		for _, d := range Plan(State{Pools: pools, Topology: topology}, &quoinv1.RolloutPolicySpec{}, time.Time{}).Decisions {
+			if d.Machine == "new" {
+				return d.Reason
+			}
+		}
+		return ""
+	}
+	order, pending := map[string]int{"blue": 1, "green": 0}, map[string]bool{"blue": true}
+	g.Expect(reason(&Topology{Order: order, All: 2, Concurrency: 2, Pending: pending})).To(Equal(Previous))
+	g.Expect(reason(&Topology{Order: order, All: 2, Concurrency: 2})).To(Equal(First))
+	g.Expect(reason(&Topology{Order: order, All: 2, Concurrency: 1, Pending: pending})).To(Equal(First),
+		"the topology would wait for this one")
 }
 
 // A policy has to keep the order of a topology that upgrades fewer than all at once; what that does not list is in none.
@@ -63,8 +112,8 @@ func TestWhatIsOnItsWayComesFirst(t *testing.T) {
 			Machines: []Machine{old, {Name: "new", Hosted: true}}},
 	}, &quoinv1.RolloutPolicySpec{})
 	g.Expect(err).NotTo(HaveOccurred())
-	g.Expect(current(pools, 1, time.Time{})).To(Equal([]string{"green"}))
-	g.Expect(current(pools, 2, time.Time{})).To(Equal([]string{"blue", "green"}))
+	g.Expect(current(pools, nil, 1, time.Time{})).To(Equal([]string{"green"}))
+	g.Expect(current(pools, nil, 2, time.Time{})).To(Equal([]string{"blue", "green"}))
 
 	// With OnDelete an outdated one is gone before one at the present template is there: that is begun, and no other.
 	pools, err = arrange([]Pool{
@@ -72,7 +121,7 @@ func TestWhatIsOnItsWayComesFirst(t *testing.T) {
 		{Name: "green", Replicas: 1, Revision: "2", Completed: "1", OnDelete: true, Machines: []Machine{old}},
 	}, &quoinv1.RolloutPolicySpec{})
 	g.Expect(err).NotTo(HaveOccurred())
-	g.Expect(current(pools, 1, time.Time{})).To(Equal([]string{"blue"}))
+	g.Expect(current(pools, nil, 1, time.Time{})).To(Equal([]string{"blue"}))
 	pools[1].Replicas = 2
-	g.Expect(current(pools, 1, time.Time{})).To(Equal([]string{"green"}))
+	g.Expect(current(pools, nil, 1, time.Time{})).To(Equal([]string{"green"}))
 }

@@ -115,6 +115,23 @@ func TestStepsAreEstimated(t *testing.T) {
 		HaveKeyWithValue("QuoinControlPlane prod", BeNil())))
 }
 
+// A step without a history is estimated by what such steps took in other Clusters for each Machine; its own counts more.
+func TestStepsWithoutAHistoryAreEstimated(t *testing.T) {
+	g, f := NewWithT(t), large(2)
+	f.pools[1].nodes = []string{"v1.34.4", "v1.34.4", "v1.34.4"}
+	w := f.world()
+	w.Took = map[string]time.Duration{"Workers MachineDeployment pool-0000": 90 * time.Second}
+	w.PerMachine = map[quoinv1.UpgradeStepType]time.Duration{quoinv1.UpgradeStepWorkers: 40 * time.Second,
+		quoinv1.UpgradeStepPreflight: 7 * time.Second}
+	estimates := map[string]*int32{}
+	for _, step := range Next(w, &f.upgrade, f.now).Status.Steps {
+		estimates[StepKey(step)] = step.EstimatedSeconds
+	}
+	g.Expect(estimates).To(And(HaveKeyWithValue("Workers MachineDeployment pool-0000", ptr.To[int32](90)),
+		HaveKeyWithValue("Workers MachineDeployment pool-0001", ptr.To[int32](120)),
+		HaveKeyWithValue("Preflight ", ptr.To[int32](7)), HaveKeyWithValue("ControlPlane QuoinControlPlane prod", BeNil())))
+}
+
 // The look at the end leaves out what asks whether an upgrade may begin, and what people left out stays so.
 func TestTheLookAtTheEndLeavesOut(t *testing.T) {
 	g := NewWithT(t)

@@ -69,3 +69,6 @@ func Leaves(of *quoinv1.ClusterUpgrade) bool {
 	_, moved := of.Annotations[clusterctlv1.DeleteForMoveAnnotation]
 	return moved || !of.DeletionTimestamp.IsZero()
 }
+
+// Ended reports whether nothing more is done for the upgrade here: everything was, or it leaves.
+func Ended(of *quoinv1.ClusterUpgrade) bool { return Completed(of) || Leaves(of) }

@@ -97,10 +97,17 @@ func (t *deliberation) keep(all []quoinv1.UpgradeStep) (begun, left []quoinv1.Up
 	}), left
 }
 
-// estimate says how long steps will take, by what they took before.
+// estimate says how long steps will take, by what they took before, or else by what such steps took elsewhere.
 func (t *deliberation) estimate(steps []quoinv1.UpgradeStep) {
 	for i := range steps {
-		if took, known := t.Took[StepKey(steps[i])]; known {
+		took, known := t.Took[StepKey(steps[i])]
+		if !known {
+			took, known = t.PerMachine[steps[i].Type]
+			if _, machines := t.changes(steps[i]); machines != nil {
+				took *= time.Duration(*machines.Count)
+			}
+		}
+		if known {
 			steps[i].EstimatedSeconds = ptr.To(int32(min(took/time.Second, 1<<30)))
 		}
 	}

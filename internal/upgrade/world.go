@@ -52,6 +52,10 @@ type World struct {
 	Policy *quoinv1.RolloutPolicy
 	// Took is how long such steps took in earlier upgrades of the Cluster, by StepKey.
 	Took map[string]time.Duration
+	// PerMachine is how long the latest step of a type took in any Cluster of the namespace, for each Machine that it
+	// replaced, and as a whole where it replaced none: what has no history of its own is estimated by it. Nothing of
+	// another namespace is in it.
+	PerMachine map[quoinv1.UpgradeStepType]time.Duration
 
 	// byObject are the Pools, once they are indexed.
 	byObject map[string]*Pool

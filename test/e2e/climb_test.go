@@ -117,15 +117,15 @@ func climb() {
 		logNodes(ctx, climber, "at the end")
 		logUpgrade(ctx, upgrade, plans, timeline.Lives(), kills)
 		staged, unstaged := lab.JoinsOf(timeline.Lives(), plans, true), lab.JoinsOf(timeline.Lives(), plans, false)
-		the.lab.Printf("Control planes, staged ahead: %s; not: %s", staged, unstaged)
 		total := lab.Total(calls)
 		the.lab.Printf("\nRequests of the workload: %d answered, %d failed, longest gap %s\n%s", total.Gaps.Successes,
 			total.Gaps.Failures, total.Gaps.Longest, lab.Describe(calls))
 		the.lab.Printf("What happened:\n%s", timeline)
 		the.lab.Printf("What the control plane did:\n  %s", strings.Join(census.Story(), "\n  "))
 		the.lab.Printf("API and etcd, from outside: %s\n"+
-			"From a pod, during both hops: longest gap between reads %s, between writes %s\n%+v\n  %s",
-			writer.Report(), seen.Reads, seen.Writes, counts, strings.Join(timeline.Mixes(), "\n  "))
+			"From a pod, during both hops: longest gap between reads %s, between writes %s, between renewals of the "+
+			"scheduler's lease %s\n%+v\n  %s",
+			writer.Report(), seen.Reads, seen.Writes, seen.Schedulers, counts, strings.Join(timeline.Mixes(), "\n  "))
 		must(err)
 
 		By("having lost no request of the workload [S0-46]")
@@ -134,6 +134,8 @@ func climb() {
 		By("having had API servers and a quorum all the time, and lost no write [S0-36]")
 		Expect(need(writer.Lost(ctx))).To(BeEmpty(), "acknowledged keys that are lost")
 		Expect(max(seen.Reads.Longest, seen.Writes.Longest)).To(BeNumerically("<", 10*time.Second))
+		// A lease of 15 s that nobody handed over, and the next one's try.
+		Expect(seen.Schedulers.Longest).To(BeNumerically("<", 25*time.Second))
 		Expect(counts.FewestVoters).To(Equal(3))
 		expectTrio(ctx, climber)
 		By("having gone one minor at a time, the workers once and last [C3]")
@@ -192,6 +194,22 @@ func climb() {
 		}
 		expectDescribed(ctx, climber)
 	}, NodeTimeout(4*time.Minute))
+
+	It("reads like its story, in events that each name their step", func(ctx SpecContext) {
+		described := need(the.lab.Kubectl(ctx, the.lab.Kubeconfig(), "describe", "clusterupgrade", upgrade.Name,
+			"--namespace", upgrade.Namespace))
+		_, events, found := strings.Cut(described, "\nEvents:")
+		Expect(found).To(BeTrue(), described)
+		the.lab.Printf("\n%s", described)
+		at := 0
+		for _, next := range []string{"Planned", "Blocked", "ApprovalRequired", "Begun", "StepDone", "Completed"} {
+			Expect(events[at:]).To(MatchRegexp(`(?m)^\s+(Normal|Warning)\s+%s\s`, next), "after what came before it:\n%s", events[at:])
+			at += strings.Index(events[at:], " "+next+" ")
+		}
+		for _, step := range upgrade.Status.Steps {
+			Expect(events).To(MatchRegexp(`StepDone .*%s.* -> %s took `, step.Type, step.To))
+		}
+	}, NodeTimeout(time.Minute))
 }
 
 // untilLed is for how long nobody decided, after managers were killed.
@@ -326,4 +344,8 @@ func logUpgrade(
 	the.lab.Printf("\nTo what the time went:\n%s", lab.Table(lives, plans, shares))
 	the.lab.Printf("Wall time %s, of which hosts were at work that others wait for %s, and kills left nobody to decide "+
 		"for %s: ratio %.2f without the kills", wall, hosts, killed, (wall-killed).Seconds()/hosts.Seconds())
+	staged, unstaged := lab.JoinsOf(lives, plans, true), lab.JoinsOf(lives, plans, false)
+	bare := hosts + time.Duration(staged.Number)*(unstaged.Whole-staged.Whole)
+	the.lab.Printf("Control planes, staged ahead: %s; not: %s. With all hosts unstaged these would be at work for %s: "+
+		"ratio %.2f", staged, unstaged, bare, (wall-killed).Seconds()/bare.Seconds())
 }

@@ -72,7 +72,7 @@ func (s *Server) route(w http.ResponseWriter, r *http.Request, faults Faults) {
 		http.Redirect(w, r, root, http.StatusPermanentRedirect)
 		return
 	case root:
-		answer(w, object{"@odata.id": root, "RedfishVersion": "1.15.0", "Systems": object{"@odata.id": faults.LinkAway +
+		s.answer(w, object{"@odata.id": root, "RedfishVersion": "1.15.0", "Systems": object{"@odata.id": faults.LinkAway +
 			systems}})
 		return
 	case systems:
@@ -80,7 +80,7 @@ func (s *Server) route(w http.ResponseWriter, r *http.Request, faults Faults) {
 		for _, name := range s.options.Systems {
 			members = append(members, object{"@odata.id": systems + "/" + name})
 		}
-		answer(w, object{"Members@odata.count": len(members), "Members": members})
+		s.answer(w, object{"Members@odata.count": len(members), "Members": members})
 		return
 	}
 	name, rest, _ := strings.Cut(strings.TrimPrefix(path, systems+"/"), "/")
@@ -92,7 +92,7 @@ func (s *Server) route(w http.ResponseWriter, r *http.Request, faults Faults) {
 	case rest == "" && r.Method == http.MethodGet:
 		s.show(w, name)
 	case "/"+rest == info:
-		answer(w, object{"Parameters": []object{{"Name": "ResetType", "AllowableValues": s.options.ResetTypes}}})
+		s.answer(w, object{"Parameters": []object{{"Name": "ResetType", "AllowableValues": s.options.ResetTypes}}})
 	case "/"+rest == reset && r.Method == http.MethodPost:
 		s.order(w, r, name, faults)
 	default:
@@ -124,7 +124,7 @@ func (s *Server) show(w http.ResponseWriter, name string) {
 		action["ResetType@Redfish.AllowableValues"] = s.options.ResetTypes
 	}
 	uuid, serial, sku := s.options.Identify(name)
-	answer(w, object{"@odata.id": path, "Id": name, "UUID": uuid, "SerialNumber": serial, "SKU": sku, "PowerState": power,
+	s.answer(w, object{"@odata.id": path, "Id": name, "UUID": uuid, "SerialNumber": serial, "SKU": sku, "PowerState": power,
 		"Actions": object{"#ComputerSystem.Reset": action}})
 }
 
@@ -222,7 +222,12 @@ func (s *Server) fail(w http.ResponseWriter, faults Faults, status int) {
 	}})
 }
 
-func answer(w http.ResponseWriter, o object) {
+func (s *Server) answer(w http.ResponseWriter, o object) {
+	s.mu.Lock()
+	if padding := s.faults.Padding; padding > 0 {
+		o["Oem"] = strings.Repeat("x", padding)
+	}
+	s.mu.Unlock()
 	w.Header().Set("Content-Type", "application/json")
 	_ = json.NewEncoder(w).Encode(o)
 }

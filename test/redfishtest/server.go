@@ -71,6 +71,8 @@ type Faults struct {
 	Flap bool
 	// Huge answers with a body without end.
 	Huge bool
+	// Padding lengthens every answer that is a resource by so many bytes.
+	Padding int
 	// Garbage answers with this instead of JSON, when not empty.
 	Garbage string
 	// LinkAway makes the links of the service root lead to another server.

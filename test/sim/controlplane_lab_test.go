@@ -48,6 +48,8 @@ type courtOptions struct {
 	admission      bool
 	// workers are made by Cluster API's own controllers.
 	workers bool
+	// pools of a topology that the Cluster is made of, in the order of its list; none without.
+	pools []string
 	// onPhase is called before each phase of kubeadm on a host.
 	onPhase func(host *machine.Machine, verb, phase string)
 	// syncs has etcd sync its files, so that disks can be slow.
@@ -152,6 +154,10 @@ func newCourt(t testing.TB, o courtOptions) *court {
 	for range o.hosts {
 		c.addHost()
 	}
+	if o.pools != nil {
+		c.addTopology()
+		return c
+	}
 	host, port := c.cluster.Endpoint()
 	if c.key, err = c.site.AddCluster(t.Context(), plane.ClusterOptions{
 		Name: "c", Host: host, Port: port, Replicas: o.replicas, Version: before,
@@ -167,7 +173,8 @@ func newCourt(t testing.TB, o courtOptions) *court {
 func (c *court) newSite(p *plane.Plane) *plane.Site {
 	c.t.Helper()
 	site, err := p.NewSite(c.t.Context(), plane.SiteOptions{
-		Namespace: c.options.name, Haste: cmp.Or(c.options.haste, hurry), Admission: c.options.admission, Workers: c.options.workers, Connections: hasty, Retry: time.Second,
+		Namespace: c.options.name, Haste: cmp.Or(c.options.haste, hurry), Admission: c.options.admission, Workers: c.options.workers,
+		Topologies: c.options.pools != nil, Connections: hasty, Retry: time.Second,
 		Backups: c.t.TempDir(), Spool: c.t.TempDir(),
 		Written: func(m *plane.Manager, w plane.Write) { c.happens(event{m, w.Where, w.What}) },
 	})

@@ -9,11 +9,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -21,6 +24,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/utils/ptr"
 	bootstrapv1 "sigs.k8s.io/cluster-api/api/bootstrap/kubeadm/v1beta2"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -30,6 +34,7 @@ import (
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/owner"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/pivot"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/pivot/execute"
@@ -79,7 +84,8 @@ func TestAClusterMovesAndGoesOn(t *testing.T) {
 // Proves: S0-65, S0-68
 //
 // A namespace of any size is pivoted there and back, with a worker whose deletion a hook holds and hosts that nobody has: free,
-// in maintenance, in quarantine. Owners are those of before, and no host is changed: the worker is deleted again, and held.
+// in maintenance, in quarantine. Owners are those of before, and no host is changed or asked to do more than show what it
+// has: the worker is deleted again, and held. While a Machine was made ahead, the pivot refuses and touches nothing.
 func TestAPivotOfAnySize(t *testing.T) {
 	for _, replicas := range []int32{1, 3, 5} {
 		t.Run(fmt.Sprint(replicas), func(t *testing.T) {
@@ -88,51 +94,134 @@ func TestAPivotOfAnySize(t *testing.T) {
 			}
 			t.Parallel()
 			g := NewWithT(t)
-			court := newCourt(t, courtOptions{name: fmt.Sprintf("sized-%d", replicas), replicas: replicas, hosts: int(replicas) + 3,
+			court := newCourt(t, courtOptions{name: fmt.Sprintf("sized-%d", replicas), replicas: replicas, hosts: int(replicas) + 4,
 				strategy: surge, admission: true, workers: true})
 			court.untilWhole("coming up")
-			court.addWorker()
-			court.holdWorker(g)
+			hold := court.holdWorker
+			if replicas == 3 {
+				hold = court.holdPool
+			}
+			untilHeld := hold(g)
 			court.spareHosts(g)
 
 			first, firstSite := court.plane, court.site
 			second := secondPlane(t)
-			secondSite, owners := court.newSite(second), court.owners(g)
+			secondSite := court.newSite(second)
+			court.refusesAhead(g, second)
+			owners := court.owners(g)
 			court.moveTo(g, second, secondSite, court.pivotBy)
-			court.untilHeld()
-			g.Expect(court.owners(g)).To(Equal(owners))
+			untilHeld()
+			g.Expect(cmp.Diff(owners, court.owners(g))).To(BeEmpty())
 			court.moveTo(g, first, firstSite, court.pivotBy)
-			court.untilHeld()
-			g.Expect(court.owners(g)).To(Equal(owners))
+			untilHeld()
+			g.Expect(cmp.Diff(owners, court.owners(g))).To(BeEmpty())
 		})
 	}
 }
 
-// holdWorker deletes the worker, and has a person's hook hold that.
-func (c *court) holdWorker(g *WithT) {
+// holdWorker deletes a worker of no pool, and has a person's hook hold that.
+func (c *court) holdWorker(g *WithT) (untilHeld func()) {
 	c.t.Helper()
-	worker := &clusterv1.Machine{}
-	g.Expect(c.plane.Client.Get(c.t.Context(), client.ObjectKey{Namespace: c.options.name, Name: "worker"}, worker)).To(Succeed())
+	c.addWorker()
+	worker := c.guardedMachine("worker")
 	before := client.MergeFrom(worker.DeepCopy())
 	worker.Annotations = map[string]string{clusterv1.PreDrainDeleteHookAnnotationPrefix + "/person": ""}
 	g.Expect(c.plane.Client.Patch(c.t.Context(), worker, before)).To(Succeed())
 	g.Expect(c.plane.Client.Delete(c.t.Context(), worker)).To(Succeed())
-	c.untilHeld()
+	untilHeld = func() { c.untilHeld("worker") }
+	untilHeld()
+	return untilHeld
 }
 
-// untilHeld waits until the worker is being deleted, and that is written down for a move.
-func (c *court) untilHeld() {
+// holdPool deletes the only Machine of a pool, in whose place another one is made first, and which our hook holds: a budget
+// keeps a pod on its Node for longer than Cluster API drains it.
+func (c *court) holdPool(g *WithT) (untilHeld func()) {
 	c.t.Helper()
-	c.until("a deletion that is held", func() string {
-		worker := &clusterv1.Machine{}
-		if err := c.plane.Client.Get(context.Background(), client.ObjectKey{Namespace: c.options.name, Name: "worker"}, worker); err != nil {
-			return err.Error()
-		}
-		if worker.DeletionTimestamp.IsZero() || worker.Annotations[infrav1.DeletionAnnotation] != string(worker.UID) {
-			return fmt.Sprintf("deleted %s, %v", worker.DeletionTimestamp, worker.Annotations)
+	c.addPolicy(func(spec *quoinv1.RolloutPolicySpec) { spec.Drain.TimeoutSeconds = ptr.To[int32](1) })
+	c.addPool("amber", 1)
+	c.until("amber", func() string { return c.lacksPool("amber", time.Time{}, 1) })
+	c.patchPool("amber", `{"spec":{"template":{"spec":{"deletion":{"nodeDrainTimeoutSeconds":1}}}}}`)
+	var name string
+	c.until("hooks of amber", func() string {
+		machines, _ := c.workers("amber", time.Now().Add(time.Hour))
+		name = machines[0].Name
+		_, hooked := machines[0].Annotations[quoinv1.RolloutPreTerminateHookAnnotation]
+		if !hooked || ptr.Deref(machines[0].Spec.Deletion.NodeDrainTimeoutSeconds, 0) != 1 {
+			return fmt.Sprintf("it has %v, %+v", machines[0].Annotations, machines[0].Spec.Deletion)
 		}
 		return ""
 	})
+	c.runGuarded("db", c.guardedMachine(name).Status.NodeRef.Name)
+	g.Expect(c.plane.Client.Delete(c.t.Context(), c.guardedMachine(name))).To(Succeed())
+	untilHeld = func() {
+		c.untilHeld(name)
+		c.until("our hook, and another Machine in its place", func() string {
+			all, _ := c.workers("amber", time.Now().Add(time.Hour))
+			held := c.guardedMachine(name)
+			if held.Status.Deletion == nil || held.Status.Deletion.WaitForPreTerminateHookStartTime.IsZero() || len(all) != 2 {
+				return c.describeWorkers()
+			}
+			for _, machine := range all {
+				if machine.Name != name && (!machine.DeletionTimestamp.IsZero() ||
+					!conditions.IsTrue(&machine, clusterv1.MachineAvailableCondition)) {
+					return c.describeWorkers()
+				}
+			}
+			return ""
+		})
+	}
+	untilHeld()
+	return untilHeld
+}
+
+// untilHeld waits until a Machine is being deleted, and that is written down for a move.
+func (c *court) untilHeld(name string) {
+	c.t.Helper()
+	c.until("a deletion that is held", func() string {
+		machine := c.guardedMachine(name)
+		if machine.DeletionTimestamp.IsZero() || machine.Annotations[infrav1.DeletionAnnotation] != string(machine.UID) {
+			return fmt.Sprintf("deleted %s, %v", machine.DeletionTimestamp, machine.Annotations)
+		}
+		return ""
+	})
+}
+
+// refusesAhead has a pivot refuse a Machine that was made ahead. Nothing is paused or marked for its sake.
+func (c *court) refusesAhead(g *WithT, to *plane.Plane) {
+	c.t.Helper()
+	c.makeWorker("ahead", map[string]string{infrav1.HoldClaimAnnotation: ""})
+	site := &infrav1.QuoinCluster{}
+	c.until("an obstacle", func() string {
+		g.Expect(c.plane.Client.Get(c.t.Context(), c.key, site)).To(Succeed())
+		if message := conditions.GetMessage(site, infrav1.ClusterMovableCondition); !strings.Contains(message, "ahead was made ahead") {
+			return message
+		}
+		return ""
+	})
+	g.Expect(c.pivotBy(c.t.Context(), c.plane, to)).To(And(MatchError(execute.ErrRefused),
+		MatchError(ContainSubstring("Machine ahead was made ahead and has no node"))))
+	for _, side := range []*plane.Plane{c.plane, to} {
+		g.Expect(apierrors.IsNotFound(side.Client.Get(c.t.Context(), client.ObjectKey{Namespace: c.options.name,
+			Name: execute.JournalName}, &corev1.ConfigMap{}))).To(BeTrue())
+	}
+	for _, list := range []client.ObjectList{&clusterv1.ClusterList{}, &corev1.SecretList{}, &infrav1.QuoinHostList{}} {
+		g.Expect(to.Client.List(c.t.Context(), list, client.InNamespace(c.options.name))).To(Succeed())
+		g.Expect(itemsOf(g, list)).To(BeEmpty(), "%T", list)
+	}
+	cluster := &clusterv1.Cluster{}
+	g.Expect(c.plane.Client.Get(c.t.Context(), c.key, cluster)).To(Succeed())
+	g.Expect(ptr.Deref(cluster.Spec.Paused, false)).To(BeFalse())
+	ahead := c.guardedMachine("ahead")
+	g.Expect(c.plane.Client.Delete(c.t.Context(), ahead)).To(Succeed())
+	c.until("its end", func() string {
+		if err := c.plane.Client.Get(c.t.Context(), client.ObjectKeyFromObject(ahead), ahead); !apierrors.IsNotFound(err) {
+			return fmt.Sprintf("%v %v", err, ahead.Finalizers)
+		}
+		return ""
+	})
+	// Nobody collects the garbage here.
+	g.Expect(c.plane.Client.Delete(c.t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{
+		Namespace: c.options.name, Name: "ahead"}})).To(Succeed())
 }
 
 // spareHosts has one of the free hosts in maintenance, and one more in quarantine.
@@ -159,21 +248,22 @@ func (c *court) spareHosts(g *WithT) {
 	})
 }
 
-// owners is clusterctl's graph of owners, without what a move makes anew.
-func (c *court) owners(g *WithT) map[string][]metav1.OwnerReference {
+// owners is clusterctl's graph of owners, an edge each, without what a move makes anew.
+func (c *court) owners(g *WithT) (edges []string) {
 	c.t.Helper()
 	graph, err := cluster.GetOwnerGraph(c.t.Context(), c.options.name, c.plane.Kubeconfig(),
 		func(o unstructured.Unstructured) bool { return o.GetName() != execute.JournalName })
 	g.Expect(err).NotTo(HaveOccurred())
-	owners := map[string][]metav1.OwnerReference{}
+	g.Expect(len(graph)).To(BeNumerically(">", 10))
 	for _, node := range graph {
-		for i := range node.Owners {
-			node.Owners[i].UID = ""
+		edges = append(edges, node.Object.Kind+" "+node.Object.Name)
+		for _, owner := range node.Owners {
+			edges = append(edges, fmt.Sprintf("%s %s of %s %s %s, controller %v, blocks %v", node.Object.Kind, node.Object.Name,
+				owner.APIVersion, owner.Kind, owner.Name, ptr.Deref(owner.Controller, false), ptr.Deref(owner.BlockOwnerDeletion, false)))
 		}
-		owners[node.Object.Kind+" "+node.Object.Name] = node.Owners
 	}
-	g.Expect(len(owners)).To(BeNumerically(">", 10))
-	return owners
+	slices.Sort(edges)
+	return edges
 }
 
 // firstDeletion kills the mover before it deletes its first object.
@@ -331,7 +421,7 @@ func (c *court) moveTo(g *WithT, to *plane.Plane, site *plane.Site, move func(ct
 		was[host.Name] = host
 	}
 	machines, members := c.identities()
-	trees := c.trees()
+	trees, changing := c.trees(), c.changing()
 
 	begin := time.Now()
 	g.Expect(move(ctx, from, to)).To(Succeed())
@@ -374,6 +464,43 @@ func (c *court) moveTo(g *WithT, to *plane.Plane, site *plane.Site, move func(ct
 	g.Expect(membersNow).To(Equal(members))
 	g.Expect(c.machines()).To(HaveLen(len(machines)))
 	g.Expect(c.trees()).To(Equal(trees), "a move changes no host")
+	g.Expect(changing()).To(BeEmpty(), "programs that could change a host, though the move is over")
+}
+
+// shows are programs that only show what a host has, and ownerRecorded what keeps the record of who may change it.
+var (
+	shows = regexp.MustCompile(`^((/bin/)?sh -c |timeout |(awk|blkid|cat|cut|find|flock|grep|head|id|ip6?tables-save|ls|` +
+		`lsblk|nproc|readlink|sed|sha256sum|sort|stat|sync|tail|tr|uname|wc)( |$)|(hostname|date \+%s(\.%N)?|` +
+		`containerd --version|/usr/sbin/sshd -T)$|ip (-\S+ )*(address|link|route|rule) (show|list)|` +
+		`ctr (-n \S+ )?(version|\S+ ls)|systemctl (show|is-active|is-enabled|list-\S+) )`)
+	changes       = regexp.MustCompile(` (-i|-delete|-exec\S*) `)
+	ownerRecorded = regexp.MustCompile(`^(mkdir -p /var/lib/quoin|chmod 0700 /var/lib/quoin|` +
+		`mv -fT /var/lib/quoin/owner\.json\.part /var/lib/quoin/owner\.json)$`)
+)
+
+// changing lists which programs hosts start from now on, until what it returns is called, that could change them.
+func (c *court) changing() (until func() []string) {
+	var mu sync.Mutex
+	over, found := false, sets.New[string]()
+	for _, host := range c.hosts {
+		host.Machine.OnProcess(func(e machine.Event) {
+			program := strings.Join(e.Args, " ")
+			if shows.MatchString(program) && !changes.MatchString(program) || ownerRecorded.MatchString(program) {
+				return
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			if !over {
+				found.Insert(host.Name + ": " + program)
+			}
+		})
+	}
+	return func() []string {
+		mu.Lock()
+		defer mu.Unlock()
+		over = true
+		return sets.List(found)
+	}
 }
 
 func (c *court) quoinHosts(on *plane.Plane) []infrav1.QuoinHost {
@@ -417,7 +544,14 @@ func (c *court) trees() map[string]map[string]string {
 // addWorker makes a Machine outside of the control plane, and waits for its Node.
 func (c *court) addWorker() {
 	c.t.Helper()
-	of := metav1.ObjectMeta{Namespace: c.options.name, Name: "worker", Labels: map[string]string{clusterv1.ClusterNameLabel: c.key.Name}}
+	c.makeWorker("worker", nil)
+	c.until("a worker", c.lacksWorkers)
+}
+
+func (c *court) makeWorker(name string, annotations map[string]string) {
+	c.t.Helper()
+	of := metav1.ObjectMeta{Namespace: c.options.name, Name: name, Annotations: annotations,
+		Labels: map[string]string{clusterv1.ClusterNameLabel: c.key.Name}}
 	c.create(
 		&bootstrapv1.KubeadmConfig{ObjectMeta: *of.DeepCopy(), Spec: bootstrapv1.KubeadmConfigSpec{JoinConfiguration: bootstrapv1.JoinConfiguration{
 			NodeRegistration: bootstrapv1.NodeRegistrationOptions{Name: "{{ ds.meta_data.local_hostname }}"},
@@ -431,7 +565,6 @@ func (c *court) addWorker() {
 			InfrastructureRef: clusterv1.ContractVersionedObjectReference{APIGroup: infrav1.GroupVersion.Group, Kind: "QuoinMachine", Name: of.Name},
 		}},
 	)
-	c.until("a worker", c.lacksWorkers)
 }
 
 // lacksWorkers says which worker has no Node yet.

@@ -14,7 +14,8 @@ set -euo pipefail
 
 release=bookworm
 mirror=${QUOIN_DEBIAN_MIRROR:-}
-kubernetes=$(newest_kubernetes)
+# The newest that Debian's containerd 1.6 serves.
+kubernetes=$(kubernetes_versions | grep '^v1\.35\.')
 
 packages=(
     systemd systemd-sysv dbus openssh-server procps kmod udev curl ca-certificates
@@ -38,6 +39,9 @@ furnish() {
     cp "$QUOIN_ROOT"/hack/bundle/units/kubelet.service "$root/usr/lib/systemd/system/"
     mkdir -p "$root/usr/lib/systemd/system/kubelet.service.d"
     cp "$QUOIN_ROOT"/hack/bundle/units/10-kubeadm.conf "$root/usr/lib/systemd/system/kubelet.service.d/"
+    # Without it, the presets of a first boot start a kubelet that has nothing to do, and inspection finds it at times.
+    mkdir -p "$root/etc/systemd/system-preset"
+    printf 'disable kubelet.service\n' >"$root/etc/systemd/system-preset/00-kubelet.preset"
     # systemd-firstboot and the host keys, which Debian makes when the package is configured.
     mkdir -p "$root/etc/systemd/system/ssh.service.d"
     printf '[Service]\nExecStartPre=\nExecStartPre=/usr/bin/ssh-keygen -A\nExecStartPre=/usr/sbin/sshd -t\n' \

@@ -135,9 +135,9 @@ func (m *Machine) Order(resetType string) {
 	case "ForceOff":
 		m.kill()
 	case "GracefulShutdown":
-		err = m.tell("system_powerdown")
+		err = m.tell("system_powerdown", nil)
 	case "ForceRestart":
-		err = m.tell("system_reset")
+		err = m.tell("system_reset", nil)
 	}
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "%s was answered and not carried out: %v\n", resetType, err)
@@ -199,8 +199,15 @@ func (m *Machine) Close() {
 	m.kill()
 }
 
+// Unplug pulls the network's cable out, and the machine runs on. It is in again when the machine was off.
+func (m *Machine) Unplug() error {
+	m.acting.Lock()
+	defer m.acting.Unlock()
+	return m.tell("set_link", map[string]any{"name": "lan", "up": false})
+}
+
 // tell gives QEMU a command of its machine protocol.
-func (m *Machine) tell(command string) error {
+func (m *Machine) tell(command string, arguments map[string]any) error {
 	conn, err := net.DialTimeout("unix", m.file("qmp"), 10*time.Second)
 	if err != nil {
 		return fmt.Errorf("asking QEMU for %s: %w", command, err)
@@ -209,8 +216,11 @@ func (m *Machine) tell(command string) error {
 	_ = conn.SetDeadline(time.Now().Add(30 * time.Second))
 	answers := bufio.NewScanner(conn)
 	requests := json.NewEncoder(conn)
-	for _, execute := range []string{"qmp_capabilities", command} {
-		if err := requests.Encode(map[string]string{"execute": execute}); err != nil {
+	for _, execute := range []map[string]any{{"execute": "qmp_capabilities"}, {"execute": command, "arguments": arguments}} {
+		if arguments == nil {
+			delete(execute, "arguments")
+		}
+		if err := requests.Encode(execute); err != nil {
 			return fmt.Errorf("asking QEMU for %s: %w", command, err)
 		}
 		if err := answered(answers); err != nil {

@@ -60,7 +60,8 @@ type bench struct {
 	signer  ssh.Signer
 }
 
-// A host with a kernel, disks and a plug of its own: its boots, its BMC, its inspection.
+// A host with a kernel, disks and a plug of its own: its boots, its BMC, its inspection, and a claim from its plan over
+// its fencing to its release.
 func TestAMachineWithAKernelAndAPlug(t *testing.T) {
 	ctrl.SetLogger(logr.Discard())
 	b := newBench(t)
@@ -70,6 +71,9 @@ func TestAMachineWithAKernelAndAPlug(t *testing.T) {
 	}{
 		{"boots, and ends and begins by its BMC", switches},
 		{"is registered and inspected, and not switched by another's BMC", registers},
+		{"is made a node, and resets in the middle of that", provisions},
+		{"is fenced while it writes", fences},
+		{"is reset, wiped and verified", resets},
 	} {
 		began := time.Now()
 		if !t.Run(step.name, func(t *testing.T) { step.run(b.of(t)) }) {

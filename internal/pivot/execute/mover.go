@@ -12,6 +12,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -116,6 +117,12 @@ func (r *run) give(err error) error {
 func (r *run) fromClient() client.Client {
 	return interceptor.NewClient(r.from.Client, interceptor.Funcs{
 		Get: r.show,
+		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, options ...client.ListOption) error {
+			if crds, ok := list.(*apiextensionsv1.CustomResourceDefinitionList); ok {
+				return r.from.listTypes(ctx, crds, options...)
+			}
+			return c.List(ctx, list, options...)
+		},
 		Create: func(context.Context, client.WithWatch, client.Object, ...client.CreateOption) error {
 			return errors.New("a move makes nothing on its source")
 		},

@@ -309,7 +309,7 @@ func (p *Pivot) facts(ctx context.Context) (facts pivot.Facts, r *run, err error
 	if err := p.Target.Client.List(ctx, managers, client.HasLabels{clusterv1.ProviderNameLabel}); err != nil {
 		return facts, nil, fmt.Errorf("listing managers of the target: %w", err)
 	}
-	hosts, planes, templates, err := p.moving(ctx)
+	hosts, planes, templates, machines, err := p.moving(ctx)
 	if err != nil {
 		return facts, nil, err
 	}
@@ -320,7 +320,7 @@ func (p *Pivot) facts(ctx context.Context) (facts pivot.Facts, r *run, err error
 			return facts, nil, fmt.Errorf("listing nodes and Services of the source: %w", err)
 		}
 	}
-	facts.Served = pivot.ServedBySource(planes, templates, own.Items, services.Items)
+	facts.Served = pivot.ServedBySource(planes, templates, machines, own.Items, services.Items)
 	facts.Reach = pivot.Reach{Ways: pivot.Ways(hosts, planes, templates), Manager: pivot.Asker(managers.Items)}
 	r = p.run(rehearse)
 	facts.Rehearsal = r.do(ctx)
@@ -333,27 +333,28 @@ func (p *Pivot) facts(ctx context.Context) (facts pivot.Facts, r *run, err error
 
 // moving are the objects of ours that say what managers connect to and mount.
 func (p *Pivot) moving(ctx context.Context) (
-	[]infrav1.QuoinHost, []controlplanev1.QuoinControlPlane, []infrav1.QuoinMachineTemplate, error,
+	[]infrav1.QuoinHost, []controlplanev1.QuoinControlPlane, []infrav1.QuoinMachineTemplate, []infrav1.QuoinMachine, error,
 ) {
-	hosts := &infrav1.QuoinHostList{}
+	hosts, machines := &infrav1.QuoinHostList{}, &infrav1.QuoinMachineList{}
 	planes, templates := &controlplanev1.QuoinControlPlaneList{}, &infrav1.QuoinMachineTemplateList{}
 	for kind, typed := range map[schema.GroupVersionKind]client.ObjectList{
 		infrav1.GroupVersion.WithKind("QuoinHostList"):                hosts,
 		controlplanev1.GroupVersion.WithKind("QuoinControlPlaneList"): planes,
 		infrav1.GroupVersion.WithKind("QuoinMachineTemplateList"):     templates,
+		infrav1.GroupVersion.WithKind("QuoinMachineList"):             machines,
 	} {
 		list := &unstructured.UnstructuredList{} // clusterctl's client knows no types of ours
 		list.SetGroupVersionKind(kind)
 		if err := p.Source.Client.List(ctx, list, client.InNamespace(p.Namespace)); meta.IsNoMatchError(err) {
 			continue
 		} else if err != nil {
-			return nil, nil, nil, fmt.Errorf("listing %s of the source: %w", kind.Kind, err)
+			return nil, nil, nil, nil, fmt.Errorf("listing %s of the source: %w", kind.Kind, err)
 		}
 		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(list.UnstructuredContent(), typed); err != nil {
-			return nil, nil, nil, fmt.Errorf("decoding %s of the source: %w", kind.Kind, err)
+			return nil, nil, nil, nil, fmt.Errorf("decoding %s of the source: %w", kind.Kind, err)
 		}
 	}
-	return hosts.Items, planes.Items, templates.Items, nil
+	return hosts.Items, planes.Items, templates.Items, machines.Items, nil
 }
 
 // shareable reports whether several Clusters may use the object: a ClusterClass stays behind with its templates where

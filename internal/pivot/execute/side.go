@@ -13,8 +13,10 @@ import (
 	"maps"
 
 	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/cluster-api/cmd/clusterctl/client/cluster"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -40,6 +42,8 @@ type Side struct {
 
 	base    cluster.Proxy
 	patient *patient
+	// types that clusterctl looks for objects of, as they were read last.
+	types apiextensionsv1.CustomResourceDefinitionList
 	// version of the ConfigMap that was read or written last; empty when there was none.
 	version string
 }
@@ -128,6 +132,37 @@ func dry(options []client.CreateOption) bool {
 // clusterctl works on the side through the client.
 func (s *Side) clusterctl(through client.Client) cluster.Client {
 	return cluster.New(cluster.Kubeconfig{}, nil, cluster.InjectProxy(&proxy{s.base, through}))
+}
+
+// listTypes answers clusterctl, which asks for them in each run of its mover: with their schemas they are megabytes,
+// and the source is paused meanwhile. Their metadata is asked for each time, so that a type that comes, or is labelled to
+// move, is seen as before.
+func (s *Side) listTypes(ctx context.Context, list *apiextensionsv1.CustomResourceDefinitionList,
+	options ...client.ListOption) error {
+	known := map[types.UID]string{}
+	for i := range s.types.Items {
+		known[s.types.Items[i].UID] = s.types.Items[i].ResourceVersion
+	}
+	if len(known) > 0 {
+		there := &metav1.PartialObjectMetadataList{}
+		there.SetGroupVersionKind(apiextensionsv1.SchemeGroupVersion.WithKind("CustomResourceDefinitionList"))
+		if err := s.Client.List(ctx, there, options...); err != nil {
+			return fmt.Errorf("listing the types of the %s: %w", s.Name, err)
+		}
+		current := map[types.UID]string{}
+		for i := range there.Items {
+			current[there.Items[i].UID] = there.Items[i].ResourceVersion
+		}
+		if maps.Equal(known, current) {
+			s.types.DeepCopyInto(list)
+			return nil
+		}
+	}
+	if err := s.Client.List(ctx, list, options...); err != nil {
+		return fmt.Errorf("listing the types of the %s: %w", s.Name, err)
+	}
+	list.DeepCopyInto(&s.types)
+	return nil
 }
 
 // proxy is clusterctl's own, but for its client.

@@ -12,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/core/reconcilers/machinedeployment/mdutil"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
@@ -70,8 +71,22 @@ func (w *VersionWebhook) handleDeployment(ctx context.Context, request admission
 	if err := w.decoder.Decode(request, deployment); err != nil {
 		return admission.Errored(http.StatusBadRequest, fmt.Errorf("decode the MachineDeployment: %w", err))
 	}
-	return w.judge(ctx, request, deployment.Spec.ClusterName,
+	return w.judge(ctx, request, deployment.Spec.ClusterName, losesFirst(deployment),
 		skew.Pool{Object: "MachineDeployment " + deployment.Name, Version: deployment.Spec.Template.Spec.Version})
+}
+
+// losesFirst says what the pool does without while its new Machines wait, and how to keep it; empty when that is
+// nothing. Cluster API deletes as many Machines as may be unavailable before any new one serves, however many more it
+// makes.
+func losesFirst(deployment *clusterv1.MachineDeployment) string {
+	deployment.Spec.Replicas = ptr.To(ptr.Deref(deployment.Spec.Replicas, 1))
+	lost := mdutil.MaxUnavailable(*deployment)
+	if lost == 0 || ptr.Deref(deployment.Spec.Paused, false) {
+		return ""
+	}
+	return fmt.Sprintf("until then %d of %d Machines of MachineDeployment %s may be missing: Cluster API deletes as many "+
+		"first, and only a RolloutPolicy with drain holds them. Set maxSurge: 1 and maxUnavailable: 0, or raise it after the "+
+		"control plane", lost, *deployment.Spec.Replicas, deployment.Name)
 }
 
 func (w *VersionWebhook) handleSet(ctx context.Context, request admission.Request) admission.Response {
@@ -79,12 +94,13 @@ func (w *VersionWebhook) handleSet(ctx context.Context, request admission.Reques
 	if err := w.decoder.Decode(request, set); err != nil {
 		return admission.Errored(http.StatusBadRequest, fmt.Errorf("decode the MachineSet: %w", err))
 	}
-	return w.judge(ctx, request, set.Spec.ClusterName,
+	return w.judge(ctx, request, set.Spec.ClusterName, "",
 		skew.Pool{Object: "MachineSet " + set.Name, Version: set.Spec.Template.Spec.Version})
 }
 
+// judge the version of a pool. What it loses while it waits is said of an edit: a new pool has nothing to lose.
 func (w *VersionWebhook) judge(
-	ctx context.Context, request admission.Request, name string, pool skew.Pool,
+	ctx context.Context, request admission.Request, name, loses string, pool skew.Pool,
 ) admission.Response {
 	cluster, key := &clusterv1.Cluster{}, client.ObjectKey{Namespace: request.Namespace, Name: name}
 	switch err := w.Reader.Get(ctx, key, cluster); {
@@ -132,6 +148,9 @@ func (w *VersionWebhook) judge(
 	if len(waits) > 0 {
 		response = response.WithWarnings("no host is claimed for new Machines of " + pool.Object + " yet: " +
 			skew.Summary(waits))
+		if loses != "" && request.Operation == admissionv1.Update {
+			response = response.WithWarnings(loses)
+		}
 	}
 	return response
 }

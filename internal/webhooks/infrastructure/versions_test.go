@@ -4,6 +4,7 @@
 package infrastructure
 
 import (
+	"cmp"
 	"encoding/json"
 	"testing"
 
@@ -12,6 +13,7 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -87,6 +89,62 @@ func TestAPoolOfADistribution(t *testing.T) {
 			} else {
 				g.Expect(response.Warnings).To(ConsistOf(ContainSubstring(c.warning)))
 			}
+		})
+	}
+}
+
+// Proves: S1-21
+//
+// Cluster API deletes first where Machines may be unavailable, and the new ones wait for the control plane: who raises
+// both in one commit hears of it before.
+func TestAPoolThatLosesMachinesWhileItWaits(t *testing.T) {
+	of := func(text string) *intstr.IntOrString { return ptr.To(intstr.Parse(text)) }
+	rolling, onDelete := clusterv1.RollingUpdateMachineDeploymentStrategyType, clusterv1.OnDeleteMachineDeploymentStrategyType
+	for name, c := range map[string]struct {
+		surge, unavailable *intstr.IntOrString
+		strategy           clusterv1.MachineDeploymentRolloutStrategyType
+		pool               string
+		replicas           int32
+		paused, made       bool
+		lost               string
+	}{
+		"removes first":                    {surge: of("0"), unavailable: of("1"), lost: "1 of 4"},
+		"removes a part first":             {surge: of("0%"), unavailable: of("50%"), lost: "2 of 4"},
+		"removes a part that is none":      {surge: of("0%"), unavailable: of("10%"), lost: "1 of 4"},
+		"removes while it makes":           {surge: of("1"), unavailable: of("1"), lost: "1 of 4"},
+		"makes first":                      {surge: of("1"), unavailable: of("0")},
+		"makes a part first":               {surge: of("10%"), unavailable: of("10%")},
+		"says nothing":                     {},
+		"leaves it to people":              {surge: of("0"), unavailable: of("1"), strategy: onDelete},
+		"has no Machines":                  {surge: of("0"), unavailable: of("1"), replicas: -1},
+		"is paused":                        {surge: of("0"), unavailable: of("1"), paused: true},
+		"is new":                           {surge: of("0"), unavailable: of("1"), made: true},
+		"removes first, and does not wait": {surge: of("0"), unavailable: of("1"), pool: "v1.29.0"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			estate := estatetest.Estate{Tool: "v1.29.4", Clusters: map[string]string{"c1": "v1.29.0"}}
+			deployment := &clusterv1.MachineDeployment{ObjectMeta: metav1.ObjectMeta{Namespace: "prod", Name: "blue"}}
+			deployment.Spec.ClusterName, deployment.Spec.Template.Spec.Version = "c1", cmp.Or(c.pool, "v1.29.4")
+			deployment.Spec.Replicas, deployment.Spec.Paused = ptr.To(max(cmp.Or(c.replicas, 4), 0)), &c.paused
+			deployment.Spec.Rollout.Strategy.Type = cmp.Or(c.strategy, rolling)
+			deployment.Spec.Rollout.Strategy.RollingUpdate.MaxSurge = c.surge
+			deployment.Spec.Rollout.Strategy.RollingUpdate.MaxUnavailable = c.unavailable
+			request := update(t, deployment)
+			if c.made {
+				request.Operation = admissionv1.Create
+			}
+			response := versionWebhook(t, estate.Objects("prod")).handleDeployment(t.Context(), request)
+			g.Expect(response.Allowed).To(BeTrue())
+			var warnings []any
+			if c.pool == "" {
+				warnings = append(warnings, ContainSubstring("no host is claimed for new Machines"))
+			}
+			if c.lost != "" {
+				warnings = append(warnings, And(ContainSubstring(c.lost+" Machines of MachineDeployment blue may be missing"),
+					ContainSubstring("Set maxSurge: 1 and maxUnavailable: 0, or raise it after the control plane")))
+			}
+			g.Expect(response.Warnings).To(ConsistOf(warnings...))
 		})
 	}
 }

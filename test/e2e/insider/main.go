@@ -6,7 +6,7 @@
 //	insider <namespace> <report>
 //
 // reads and writes a ConfigMap through the Service kubernetes every half second, over connections that it keeps, as controllers do,
-// and writes down how long it got no answer.
+// and writes down how long it got no answer, and how long no scheduler renewed its lease.
 //
 //	insider call <workload> <collector>
 //
@@ -19,12 +19,14 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log"
 	"net"
 	"net/http"
 	"os"
+	"regexp"
 	"sync"
 	"time"
 
@@ -53,8 +55,7 @@ func main() {
 	pool := x509.NewCertPool()
 	pool.AppendCertsFromPEM(authority)
 	c := &client{
-		url: "https://" + net.JoinHostPort(os.Getenv("KUBERNETES_SERVICE_HOST"), os.Getenv("KUBERNETES_SERVICE_PORT")) +
-			"/api/v1/namespaces/" + os.Args[1] + "/configmaps/insider",
+		url:  "https://" + net.JoinHostPort(os.Getenv("KUBERNETES_SERVICE_HOST"), os.Getenv("KUBERNETES_SERVICE_PORT")),
 		http: &http.Client{Transport: &http.Transport{ForceAttemptHTTP2: true, TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}}},
 	}
 	var mu sync.Mutex
@@ -75,37 +76,59 @@ func main() {
 			time.Sleep(max(0, period-time.Since(begin)))
 		}
 	}
-	go every(&result.Reads, func(ctx context.Context, _ int) error { return c.do(ctx, http.MethodGet, nil) })
+	of := "/api/v1/namespaces/" + os.Args[1] + "/configmaps/insider"
+	go every(&result.Reads, func(ctx context.Context, _ int) error {
+		_, err := c.do(ctx, http.MethodGet, of, nil)
+		return err
+	})
+	renewed := ""
+	go every(&result.Schedulers, func(ctx context.Context, _ int) error {
+		answer, err := c.do(ctx, http.MethodGet, schedulerLease, nil)
+		if err != nil {
+			return err
+		}
+		before := renewed
+		if renewed = renewal.FindString(string(answer)); renewed == before {
+			return errors.New("no scheduler renewed its lease")
+		}
+		return nil
+	})
 	every(&result.Writes, func(ctx context.Context, n int) error {
-		return c.do(ctx, http.MethodPatch, fmt.Appendf(nil, `{"data":{"count":"%d"}}`, n))
+		_, err := c.do(ctx, http.MethodPatch, of, fmt.Appendf(nil, `{"data":{"count":"%d"}}`, n))
+		return err
 	})
 }
+
+// schedulerLease is renewed every 2 s by the scheduler that leads.
+const schedulerLease = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/kube-scheduler"
+
+var renewal = regexp.MustCompile(`"renewTime":\s*"[^"]*"`)
 
 type client struct {
 	url  string
 	http *http.Client
 }
 
-func (c *client) do(ctx context.Context, method string, body []byte) error {
+func (c *client) do(ctx context.Context, method, of string, body []byte) ([]byte, error) {
 	// It is renewed while the pod runs.
 	token, err := os.ReadFile(account + "/token")
 	if err != nil {
-		return err
+		return nil, err
 	}
-	request, err := http.NewRequestWithContext(ctx, method, c.url, bytes.NewReader(body))
+	request, err := http.NewRequestWithContext(ctx, method, c.url+of, bytes.NewReader(body))
 	if err != nil {
-		return err
+		return nil, err
 	}
 	request.Header.Set("Authorization", "Bearer "+string(token))
 	request.Header.Set("Content-Type", "application/merge-patch+json")
 	response, err := c.http.Do(request)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer func() { _ = response.Body.Close() }()
 	answer, err := io.ReadAll(io.LimitReader(response.Body, 1<<16))
 	if err == nil && response.StatusCode != http.StatusOK {
 		err = fmt.Errorf("%s: %.200s", response.Status, answer)
 	}
-	return err
+	return answer, err
 }

@@ -72,8 +72,14 @@ func TestInstall(t *testing.T) {
 		"Back to the earlier Quoin":                site.checkManagers("v0.1.0"),
 		"Going back":                               site.checkHosts,
 	}
-	heading := ""
+	// What is watched while the blocks of a heading are typed.
+	during := map[string]func(context.Context, Gomega) func(){
+		"A newer Quoin": site.watchGuard, "Back to the earlier Quoin": site.watchGuard,
+	}
+	heading, watched := "", func() {}
 	leave := func() {
+		watched()
+		watched = func() {}
 		if check := checks[heading]; check != nil {
 			check(ctx, g)
 			delete(checks, heading)
@@ -90,6 +96,10 @@ func TestInstall(t *testing.T) {
 				g.Expect(prepare(ctx)).To(Succeed())
 				delete(before, heading)
 			}
+			if watch := during[heading]; watch != nil {
+				watched = watch(ctx, g)
+				delete(during, heading)
+			}
 		}
 		out, err := desk.Type(ctx, fmt.Sprintf("docs/install.md:%d %s", block.Line, heading), 30*time.Minute, block.Text)
 		g.Expect(err).NotTo(HaveOccurred(), block.Text)
@@ -97,6 +107,7 @@ func TestInstall(t *testing.T) {
 	}
 	leave()
 	g.Expect(before).To(BeEmpty(), "headings that the page has no more")
+	g.Expect(during).To(BeEmpty(), "headings that the page has no more")
 	g.Expect(checks).To(BeEmpty(), "headings that the page has no more")
 }
 

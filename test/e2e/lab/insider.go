@@ -46,6 +46,22 @@ roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: insider}
 subjects:
 - {kind: ServiceAccount, name: default, namespace: insider}
 ---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata: {name: insider, namespace: kube-system}
+rules:
+- apiGroups: [coordination.k8s.io]
+  resources: [leases]
+  resourceNames: [kube-scheduler]
+  verbs: [get]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: insider, namespace: kube-system}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: insider}
+subjects:
+- {kind: ServiceAccount, name: default, namespace: insider}
+---
 apiVersion: apps/v1
 kind: Deployment
 metadata: {name: insider, namespace: insider}
@@ -100,7 +116,7 @@ func (c *Cluster) Inside(ctx context.Context) (*Insider, error) {
 	}
 	for begin := time.Now(); ; {
 		said, err := i.Report(ctx)
-		if err == nil && said.Reads.Successes > 0 && said.Writes.Successes > 0 {
+		if err == nil && min(said.Reads.Successes, said.Writes.Successes, said.Schedulers.Successes) > 1 {
 			return i, nil
 		}
 		if time.Since(begin) > 2*time.Minute {

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
+	"sigs.k8s.io/cluster-api/feature"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -45,6 +46,10 @@ type Plane struct {
 
 // Start brings the API server up; Stop it. KUBEBUILDER_ASSETS must name the binaries.
 func Start(ctx context.Context, name string) (*Plane, error) {
+	// A process has one set of gates, and indexes and webhooks of all managers heed them.
+	if err := feature.MutableGates.Set(string(feature.ClusterTopology) + "=true"); err != nil {
+		return nil, fmt.Errorf("opening the feature gate of topologies: %w", err)
+	}
 	r, err := rig.StartPlane(ctx, rig.Options{Name: name})
 	if err != nil {
 		return nil, err

@@ -37,6 +37,8 @@ type SiteOptions struct {
 	Admission bool
 	// Workers has Cluster API's own controllers make Machines of MachineDeployments.
 	Workers bool
+	// Topologies has Cluster API's own controllers make Clusters of a ClusterClass; it needs Workers.
+	Topologies bool
 	// Backups is the volume of our manager's pod; none when empty. Spool is where snapshots wait.
 	Backups, Spool string
 	// Written is called after every change that our manager made, by the controller that made it.
@@ -65,7 +67,7 @@ func (p *Plane) NewSite(ctx context.Context, o SiteOptions) (*Site, error) {
 	s := &Site{plane: p, options: o, upstream: &Manager{}}
 	upstream, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	s.upstream.cancel = cancel
-	err := p.runCore(upstream, s.upstream, o.Namespace, o.Retry, o.Workers)
+	err := p.runCore(upstream, s.upstream, o)
 	if err == nil {
 		err = p.runBootstrap(upstream, s.upstream, o.Namespace, o.Retry)
 	}

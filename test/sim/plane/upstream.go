@@ -21,15 +21,20 @@ import (
 	bootstrapv1 "sigs.k8s.io/cluster-api/api/bootstrap/kubeadm/v1beta2"
 	clusterv1beta1 "sigs.k8s.io/cluster-api/api/core/v1beta1" //nolint:staticcheck // served until upstream drops it
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	runtimev1 "sigs.k8s.io/cluster-api/api/runtime/v1beta2"
 	"sigs.k8s.io/cluster-api/bootstrap/kubeadm/reconcilers/kubeadmconfig"
 	bootstrapsetup "sigs.k8s.io/cluster-api/bootstrap/kubeadm/setup"
 	bootstrapadmission "sigs.k8s.io/cluster-api/bootstrap/kubeadm/webhooks/admission"
 	"sigs.k8s.io/cluster-api/controllers/clustercache"
 	"sigs.k8s.io/cluster-api/core/reconcilers/cluster"
+	"sigs.k8s.io/cluster-api/core/reconcilers/clusterclass"
 	"sigs.k8s.io/cluster-api/core/reconcilers/machine"
 	"sigs.k8s.io/cluster-api/core/reconcilers/machinedeployment"
 	"sigs.k8s.io/cluster-api/core/reconcilers/machinehealthcheck"
 	"sigs.k8s.io/cluster-api/core/reconcilers/machineset"
+	topologycluster "sigs.k8s.io/cluster-api/core/reconcilers/topology/cluster"
+	topologymachinedeployment "sigs.k8s.io/cluster-api/core/reconcilers/topology/machinedeployment"
+	topologymachineset "sigs.k8s.io/cluster-api/core/reconcilers/topology/machineset"
 	coresetup "sigs.k8s.io/cluster-api/core/setup"
 	coreadmission "sigs.k8s.io/cluster-api/core/webhooks/admission"
 	"sigs.k8s.io/cluster-api/util/index"
@@ -50,6 +55,7 @@ func upstreamScheme() (*runtime.Scheme, error) {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
 		clientgoscheme.AddToScheme, apiextensionsv1.AddToScheme, clusterv1.AddToScheme, clusterv1beta1.AddToScheme, bootstrapv1.AddToScheme, bootstrapv1beta1.AddToScheme,
+		runtimev1.AddToScheme,
 	} {
 		if err := add(scheme); err != nil {
 			return nil, fmt.Errorf("building the scheme of Cluster API: %w", err)
@@ -73,18 +79,20 @@ func beside(workers int) controller.Options {
 }
 
 // runCore runs what a control plane meets of Cluster API's core, in one namespace, with the settings of its own manager; with
-// workers, also what makes them.
-func (p *Plane) runCore(ctx context.Context, m *Manager, namespace string, retry time.Duration, workers bool) error {
-	place := namespace + "-core"
+// workers, also what makes them, and with topologies what makes Clusters of a ClusterClass.
+func (p *Plane) runCore(ctx context.Context, m *Manager, o SiteOptions) error {
+	namespace, place := o.Namespace, o.Namespace+"-core"
 	scheme, err := upstreamScheme()
 	if err != nil {
 		return err
 	}
 	cached := coresetup.ManagerCacheOptions(scheme, p.name+"-"+coreManager+"-"+namespace, namespace, 10*time.Minute)
-	if workers {
+	if o.Workers {
 		// Those that make workers wait until a cache has what they wrote, and no cache of one namespace tells them.
 		cached.DefaultNamespaces, cached.DefaultFieldSelector = nil, fields.OneTermEqualSelector("metadata.namespace", namespace)
-		cached.ByObject[&apiextensionsv1.CustomResourceDefinition{}] = cache.ByObject{Field: fields.Everything()}
+		for _, ofNone := range []client.Object{&apiextensionsv1.CustomResourceDefinition{}, &runtimev1.ExtensionConfig{}} {
+			cached.ByObject[ofNone] = cache.ByObject{Field: fields.Everything()} // no namespace has them
+		}
 	}
 	mgr, err := ctrl.NewManager(m.config(p.Config), p.upstreamOptions(scheme, cached, coresetup.ManagerClientOptions(), place, m.dead.Load))
 	if err != nil {
@@ -103,7 +111,7 @@ func (p *Plane) runCore(ctx context.Context, m *Manager, namespace string, retry
 	if err != nil {
 		return err
 	}
-	retryConnections(clusterCache, retry)
+	retryConnections(clusterCache, o.Retry)
 	if err := (&cluster.Reconciler{
 		Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), ClusterCache: clusterCache, RemoteConnectionGracePeriod: 50 * time.Second,
 	}).SetupWithManager(ctx, mgr, beside(10)); err != nil {
@@ -119,8 +127,13 @@ func (p *Plane) runCore(ctx context.Context, m *Manager, namespace string, retry
 	}).SetupWithManager(ctx, mgr, beside(10)); err != nil {
 		return err
 	}
-	if workers {
+	if o.Workers {
 		if err := runWorkers(ctx, mgr, clusterCache); err != nil {
+			return err
+		}
+	}
+	if o.Topologies {
+		if err := runTopologies(ctx, mgr, clusterCache); err != nil {
 			return err
 		}
 	}
@@ -207,6 +220,29 @@ func runWorkers(ctx context.Context, mgr ctrl.Manager, clusterCache clustercache
 		return err
 	}
 	return (&coreadmission.MachineDeployment{}).SetupWebhookWithManager(mgr)
+}
+
+// runTopologies has a manager of the core make Clusters of a ClusterClass.
+func runTopologies(ctx context.Context, mgr ctrl.Manager, clusterCache clustercache.ClusterCache) error {
+	if err := (&clusterclass.Reconciler{Client: mgr.GetClient()}).SetupWithManager(ctx, mgr, beside(10)); err != nil {
+		return err
+	}
+	if err := (&topologycluster.Reconciler{
+		Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), ClusterCache: clusterCache,
+	}).SetupWithManager(ctx, mgr, beside(10)); err != nil {
+		return err
+	}
+	if err := (&topologymachinedeployment.Reconciler{
+		Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(),
+	}).SetupWithManager(ctx, mgr, beside(10)); err != nil {
+		return err
+	}
+	if err := (&topologymachineset.Reconciler{
+		Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(),
+	}).SetupWithManager(ctx, mgr, beside(10)); err != nil {
+		return err
+	}
+	return (&coreadmission.ClusterClass{Client: mgr.GetClient()}).SetupWebhookWithManager(mgr)
 }
 
 // retryConnections says how soon a workload cluster that did not answer is tried again; 30 s in production, where an API

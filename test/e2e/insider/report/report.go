@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// Report of both kinds of requests.
+// Report of both kinds of requests, and of the renewals of the scheduler's lease.
 type Report struct {
-	Reads, Writes Gaps
+	Reads, Writes, Schedulers Gaps
 }
 
 // Calls are what a caller has seen of a workload. It counts from the first answer on: before that nothing leads from its new Node
