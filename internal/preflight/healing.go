@@ -58,10 +58,10 @@ func (s Subject) judgeHealing(
 			return nil, err
 		}
 		if missing := s.stopping(&pools[i], goal, skipped); len(missing) > 0 {
-			findings = append(findings, warns(object, "CannotHeal", fmt.Sprintf("it stays at %s, for which Cluster API makes no "+
-				"Machine beside a control plane of %s while it makes its check %s (C17): from then on the pool neither heals nor "+
-				"grows", goal, s.Version, strings.Join(missing, " and ")), fmt.Sprintf("set annotation %s: %s of it, in a topology "+
-				"by metadata.annotations of its class or its entry there, or raise it with the control plane",
+			findings = append(findings, warns(object, "CannotHeal", fmt.Sprintf("it stays at %s, for which Cluster API makes "+
+				"no Machine beside a control plane of %s while it makes its check %s (C17): from then on the pool neither heals "+
+				"nor grows", goal, s.Version, strings.Join(missing, " and ")), fmt.Sprintf("set annotation %s: %s of it, in a "+
+				"topology by metadata.annotations of its class or its entry there, or raise it with the control plane",
 				clusterv1.MachineSetSkipPreflightChecksAnnotation, strings.Join(append(skipped, missing...), ","))))
 		}
 	}

@@ -12,8 +12,8 @@ import (
 
 // current are the pools that are rolled out, at most so many: first those that have Machines on their way, then those
 // that were begun, then by order. One that a person has to let go takes nobody's place. Where the number was lowered in
-// the middle the others end what is on its way and begin nothing. One whose topology is about to write it has its place.
-// They are named in their order.
+// the middle the others end what is on its way and begin nothing. One whose topology is about to write it has its
+// place. They are named in their order.
 func current(pools []rules, topology *Topology, most int, now time.Time) []string {
 	var moving, begun, next []string
 	for i := range pools {

@@ -162,8 +162,8 @@ type UpgradeStep struct {
 	// +optional
 	CompletionTime metav1.Time `json:"completionTime,omitempty,omitzero"`
 
-	// estimatedSeconds is how long the last such step of this Cluster took. Where it never had one, it is what the last step
-	// of this type took in a Cluster of the namespace, by the number of Machines; unset when there was none either.
+	// estimatedSeconds is how long the last such step of this Cluster took. Where it never had one, it is what the last
+	// step of this type took in a Cluster of the namespace, by the number of Machines; unset when there was none either.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	EstimatedSeconds *int32 `json:"estimatedSeconds,omitempty"`

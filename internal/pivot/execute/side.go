@@ -135,8 +135,8 @@ func (s *Side) clusterctl(through client.Client) cluster.Client {
 }
 
 // listTypes answers clusterctl, which asks for them in each run of its mover: with their schemas they are megabytes,
-// and the source is paused meanwhile. Their metadata is asked for each time, so that a type that comes, or is labelled to
-// move, is seen as before.
+// and the source is paused meanwhile. Their metadata is asked for each time, so that a type that comes, or is labeled
+// to move, is seen as before.
 func (s *Side) listTypes(ctx context.Context, list *apiextensionsv1.CustomResourceDefinitionList,
 	options ...client.ListOption) error {
 	known := map[types.UID]string{}

@@ -49,7 +49,7 @@ func counted(of client.WithWatch, lists *int) client.WithWatch {
 	}})
 }
 
-// Types are read whole once, and again when one has come, is labelled, or was made anew.
+// Types are read whole once, and again when one has come, is labeled, or was made anew.
 func TestTypesAreListedAgainWhenTheyChange(t *testing.T) {
 	g, scheme, lists := NewWithT(t), runtime.NewScheme(), 0
 	g.Expect(apiextensionsv1.AddToScheme(scheme)).To(Succeed())

@@ -85,8 +85,8 @@ func losesFirst(deployment *clusterv1.MachineDeployment) string {
 		return ""
 	}
 	return fmt.Sprintf("until then %d of %d Machines of MachineDeployment %s may be missing: Cluster API deletes as many "+
-		"first, and only a RolloutPolicy with drain holds them. Set maxSurge: 1 and maxUnavailable: 0, or raise it after the "+
-		"control plane", lost, *deployment.Spec.Replicas, deployment.Name)
+		"first, and only a RolloutPolicy with drain holds them. Set maxSurge: 1 and maxUnavailable: 0, or raise it after "+
+		"the control plane", lost, *deployment.Spec.Replicas, deployment.Name)
 }
 
 func (w *VersionWebhook) handleSet(ctx context.Context, request admission.Request) admission.Response {
