@@ -191,7 +191,7 @@ func (o *options) say(format string, args ...any) {
 func reachAll(ctx context.Context, s site, say func(string, ...any)) error {
 	var reached []stage
 	for {
-		next, err := s.next(ctx)
+		next, err := lookAgain(ctx, s, say)
 		if err != nil {
 			return err
 		}
@@ -208,3 +208,22 @@ func reachAll(ctx context.Context, s site, say func(string, ...any)) error {
 		reached = append(reached, next)
 	}
 }
+
+// lookAgain asks for the next stage until the API servers that it looks at answer. That of a cluster which was changed
+// just now may break connections off once more.
+func lookAgain(ctx context.Context, s site, say func(string, ...any)) (stage, error) {
+	for began := time.Now(); ; {
+		next, err := s.next(ctx)
+		if !execute.Unanswered(err) || ctx.Err() != nil || time.Since(began) > unansweredFor {
+			return next, err
+		}
+		say("no answer, and asked again for %s: %v", unansweredFor, err)
+		select {
+		case <-ctx.Done():
+		case <-time.After(unansweredFor / 20):
+		}
+	}
+}
+
+// unansweredFor is how long an API server may not answer who looks what comes next.
+const unansweredFor = time.Minute

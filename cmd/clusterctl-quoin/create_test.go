@@ -9,12 +9,15 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
+	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	. "github.com/onsi/gomega"
@@ -126,6 +129,42 @@ func TestAStageThatDoesNotShowEndsIt(t *testing.T) {
 	m := &memorySite{fail: func(stage, bool) error { return nil }}
 	err := reachAll(t.Context(), stuck{m}, func(string, ...any) {})
 	g.Expect(err).To(MatchError(ContainSubstring(string(makeBootstrap))))
+}
+
+// An API server that breaks a connection off is asked again, for a minute.
+func TestALookIsTakenAgain(t *testing.T) {
+	cut := fmt.Errorf("listing: %w", &net.OpError{Op: "read", Err: syscall.ECONNRESET})
+	for name, c := range map[string]struct {
+		err  error
+		most int
+		want OmegaMatcher
+	}{
+		"answers later":     {cut, 3, Succeed()},
+		"never answers":     {cut, 1 << 20, MatchError(cut)},
+		"answers otherwise": {errors.New("forbidden"), 1, MatchError("forbidden")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				g := NewWithT(t)
+				m := &deaf{memorySite{fail: func(stage, bool) error { return nil }}, c.err, c.most}
+				g.Expect(reachAll(t.Context(), m, func(string, ...any) {})).To(c.want)
+			})
+		})
+	}
+}
+
+// deaf is looked at in vain so many times.
+type deaf struct {
+	memorySite
+	err  error
+	left int
+}
+
+func (d *deaf) next(ctx context.Context) (stage, error) {
+	if d.left--; d.left >= 0 {
+		return "", d.err
+	}
+	return d.memorySite.next(ctx)
 }
 
 // stuck forgets what was reached.

@@ -97,13 +97,18 @@ func (p *patient) RoundTrip(request *http.Request) (*http.Response, error) {
 	}
 }
 
+// Unanswered reports whether an API server gave no answer, or not the whole of it, where another try may get one.
+func Unanswered(err error) bool {
+	var network *net.OpError
+	return err != nil && (errors.As(err, &network) || utilnet.IsProbableEOF(err) ||
+		utilnet.IsHTTP2ConnectionLost(err) || utilnet.IsTimeout(err))
+}
+
 // waits reports whether a request that ended so is sent again.
 func (p *patient) waits(ctx context.Context, err error) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	var network *net.OpError
-	unanswered := err != nil && ctx.Err() == nil && (errors.As(err, &network) || utilnet.IsProbableEOF(err) ||
-		utilnet.IsHTTP2ConnectionLost(err) || utilnet.IsTimeout(err))
+	unanswered := ctx.Err() == nil && Unanswered(err)
 	switch {
 	case !unanswered:
 		p.since = time.Time{}
