@@ -12,18 +12,21 @@ import (
 
 // current are the pools that are rolled out, at most so many: first those that have Machines on their way, then those
 // that were begun, then by order. One that a person has to let go takes nobody's place. Where the number was lowered in
-// the middle the others end what is on its way and begin nothing. One whose topology is about to write it has its
+// the middle the others end what is on its way and begin nothing. One whose topology is about to write it keeps its
 // place. They are named in their order.
 func current(pools []rules, topology *Topology, most int, now time.Time) []string {
 	var moving, begun, next []string
 	for i := range pools {
-		pool, pends := &pools[i], topology.pends(pools[i].Name)
+		pool := &pools[i]
+		pending := !pool.busy() && topology.pending(pool.Name)
 		switch {
 		case pool.failed != "" || pool.Refused || pool.untouched(now):
-		case pool.suspended != "" || !pool.busy() && !pends || pool.conflict() && pool.in(inFlight) == 0:
+		case pool.suspended != "" || !pool.busy() && !pending || pool.conflict() && pool.in(inFlight) == 0:
 		case pool.in(inFlight) > 0:
 			moving = append(moving, pool.Name)
-		case pool.stuck() && !pends:
+		case pending:
+			next = append(next, pool.Name)
+		case pool.stuck():
 		case pool.in(counts) > 0 && !pool.onlySelected() || pool.begun() || pool.selected() != "":
 			begun = append(begun, pool.Name)
 		default:

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"strconv"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
@@ -23,13 +24,13 @@ type Topology struct {
 	All int
 	// Concurrency is how many are upgraded at once.
 	Concurrency int
-	// Pending MachineDeployments are about to get the version that the topology goes to: it writes them one after another,
-	// in any order.
+	// Pending MachineDeployments are about to get the version that another one has got already: the topology writes them
+	// one after another, in any order. While nothing is written, or a write fails, none is: that may last.
 	Pending map[string]bool
 }
 
-// pends reports whether the pool gets another template in a moment, where the policy alone orders.
-func (t *Topology) pends(pool string) bool {
+// pending reports whether the pool gets another template in a moment, where the policy alone orders.
+func (t *Topology) pending(pool string) bool {
 	return t != nil && t.Concurrency >= t.All && t.Pending[pool]
 }
 
@@ -50,7 +51,9 @@ func TopologyOf(cluster *clusterv1.Cluster, pools []clusterv1.MachineDeployment)
 		held = held || holds // and all that come after it
 		places[listed[i].Name], deferred[listed[i].Name] = i, defers || held
 	}
-	version := cmp.Or(cluster.Annotations[clusterv1.ClusterTopologyUpgradeStepAnnotation], cluster.Spec.Topology.Version)
+	goal := cluster.Spec.Topology.Version
+	step := cmp.Or(cluster.Annotations[clusterv1.ClusterTopologyUpgradeStepAnnotation], goal)
+	writes := false
 	for i := range pools {
 		name := pools[i].Labels[clusterv1.ClusterTopologyMachineDeploymentNameLabel]
 		place, is := places[name]
@@ -58,9 +61,16 @@ func TopologyOf(cluster *clusterv1.Cluster, pools []clusterv1.MachineDeployment)
 			continue
 		}
 		t.Order[pools[i].Name] = place
-		if pools[i].Spec.Template.Spec.Version != version && !deferred[name] {
+		switch version := pools[i].Spec.Template.Spec.Version; {
+		case version == step || version == goal:
+			writes = true
+		case !deferred[name]:
 			t.Pending[pools[i].Name] = true
 		}
+	}
+	reconciled := meta.FindStatusCondition(cluster.Status.Conditions, clusterv1.ClusterTopologyReconciledCondition)
+	if !writes || reconciled != nil && reconciled.Reason == clusterv1.ClusterTopologyReconciledFailedReason {
+		t.Pending = map[string]bool{}
 	}
 	return t
 }

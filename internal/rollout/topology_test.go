@@ -50,13 +50,20 @@ func TestWhatIsAboutToFollowATopology(t *testing.T) {
 	}
 	pending := func() map[string]bool { return TopologyOf(cluster, pools).Pending }
 	g.Expect(pending()).To(Equal(map[string]bool{"md-a": true, "md-b": true}))
+	cluster.Status.Conditions = []metav1.Condition{{Type: clusterv1.ClusterTopologyReconciledCondition,
+		Status: metav1.ConditionFalse, Reason: clusterv1.ClusterTopologyReconciledFailedReason}}
+	g.Expect(pending()).To(BeEmpty(), "nobody knows when a write that fails will not")
+	cluster.Status.Conditions[0].Reason = clusterv1.ClusterTopologyReconciledClusterUpgradingReason
+	g.Expect(pending()).To(HaveLen(2))
 	listed[0].Metadata.Annotations = map[string]string{clusterv1.ClusterTopologyDeferUpgradeAnnotation: ""}
 	g.Expect(pending()).To(Equal(map[string]bool{"md-b": true}))
 	listed[0].Metadata.Annotations = map[string]string{clusterv1.ClusterTopologyHoldUpgradeSequenceAnnotation: ""}
 	g.Expect(pending()).To(BeEmpty(), "it holds what comes after it as well")
 	listed[0].Metadata.Annotations = nil
 	cluster.Annotations = map[string]string{clusterv1.ClusterTopologyUpgradeStepAnnotation: "v1.35.0"}
-	g.Expect(pending()).To(Equal(map[string]bool{"md-b": true, "md-c": true}), "another step comes later")
+	g.Expect(pending()).To(Equal(map[string]bool{"md-b": true}), "md-c has the version that comes last")
+	cluster.Annotations, cluster.Spec.Topology.Version = nil, "v1.37.0"
+	g.Expect(pending()).To(BeEmpty(), "it writes none yet, and a lifecycle hook may keep it from that for days")
 }
 
 // A topology that lets all pools go writes them one after another, in any order: what it writes first waits for a pool
@@ -76,6 +83,13 @@ func TestAPoolWaitsForOneThatItsTopologyIsAboutToWrite(t *testing.T) {
 		return ""
 	}
 	order, pending := map[string]int{"blue": 1, "green": 0}, map[string]bool{"blue": true}
+	behind := append([]Pool{{Name: "amber", Replicas: 1, Revision: "2", Completed: "1", Stock: Limits{Surge: 1},
+		Machines: []Machine{old}}}, pools[0])
+	behind[1].Completed = ""
+	arranged, err := arrange(behind, &quoinv1.RolloutPolicySpec{})
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(current(arranged, &Topology{Order: order, All: 2, Concurrency: 2, Pending: pending}, 1, time.Time{})).
+		To(Equal([]string{"amber"}), "nothing of a pool that is not written has begun")
 	g.Expect(reason(&Topology{Order: order, All: 2, Concurrency: 2, Pending: pending})).To(Equal(Previous))
 	g.Expect(reason(&Topology{Order: order, All: 2, Concurrency: 2})).To(Equal(First))
 	g.Expect(reason(&Topology{Order: order, All: 2, Concurrency: 1, Pending: pending})).To(Equal(First),
