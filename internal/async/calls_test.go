@@ -116,8 +116,14 @@ func TestConcurrencyIsBounded(t *testing.T) {
 func TestCancelDropsTheResultAndWaitsForTheFunction(t *testing.T) {
 	g := NewWithT(t)
 	c := calls(t, async.Options{})
-	gate := make(chan struct{})
-	_, _, _ = async.Do(c, host, "op", 0, func(ctx context.Context) (int, error) { <-ctx.Done(); <-gate; return 1, nil })
+	begun, gate := make(chan struct{}), make(chan struct{})
+	_, _, _ = async.Do(c, host, "op", 0, func(ctx context.Context) (int, error) {
+		close(begun)
+		<-ctx.Done()
+		<-gate
+		return 1, nil
+	})
+	<-begun
 	c.Cancel(host)
 	_, done, _ := async.Do(c, host, "op", 0, answer(2))
 	g.Expect(done).To(BeFalse(), "the old one has not returned")
