@@ -249,12 +249,12 @@ func (o *observation) lookAtUpgrades(ctx context.Context, reader client.Reader, 
 }
 
 // tookOf is how long steps took in upgrades that are done, the latest of each: of the Cluster by the step's key, and of
-// all of its namespace by its type, for each Machine. Other namespaces are other people's, and not read.
+// all of its namespace by its kind, for each Machine. Other namespaces are other people's, and not read.
 func tookOf(
 	all []quoinv1.ClusterUpgrade, of *quoinv1.ClusterUpgrade,
-) (took map[string]time.Duration, perMachine map[quoinv1.UpgradeStepType]time.Duration) {
-	took, perMachine = map[string]time.Duration{}, map[quoinv1.UpgradeStepType]time.Duration{}
-	latest, latestOf := map[string]time.Time{}, map[quoinv1.UpgradeStepType]time.Time{}
+) (took map[string]time.Duration, perMachine map[upgrade.StepKind]time.Duration) {
+	took, perMachine = map[string]time.Duration{}, map[upgrade.StepKind]time.Duration{}
+	latest, latestOf := map[string]time.Time{}, map[upgrade.StepKind]time.Time{}
 	for i := range all {
 		if all[i].Namespace != of.Namespace || !upgrade.Ended(&all[i]) {
 			continue
@@ -262,15 +262,18 @@ func tookOf(
 		for _, step := range all[i].Status.Steps {
 			key, done := upgrade.StepKey(step), step.CompletionTime.Time
 			lasted := done.Sub(step.StartTime.Time)
+			if lasted < 0 { // the clock was set back meanwhile
+				continue
+			}
 			if all[i].Spec.ClusterName == of.Spec.ClusterName && done.After(latest[key]) {
 				took[key], latest[key] = lasted, done
 			}
-			machines := time.Duration(1)
-			if step.Machines != nil {
+			kind, machines := upgrade.StepKindOf(step), time.Duration(1)
+			if kind.Machines {
 				machines = time.Duration(ptr.Deref(step.Machines.Count, 0))
 			}
-			if machines > 0 && done.After(latestOf[step.Type]) {
-				perMachine[step.Type], latestOf[step.Type] = lasted/machines, done
+			if machines > 0 && done.After(latestOf[kind]) {
+				perMachine[kind], latestOf[kind] = lasted/machines, done
 			}
 		}
 	}

@@ -121,8 +121,8 @@ func TestStepsWithoutAHistoryAreEstimated(t *testing.T) {
 	f.pools[1].nodes = []string{"v1.34.4", "v1.34.4", "v1.34.4"}
 	w := f.world()
 	w.Took = map[string]time.Duration{"Workers MachineDeployment pool-0000": 90 * time.Second}
-	w.PerMachine = map[quoinv1.UpgradeStepType]time.Duration{quoinv1.UpgradeStepWorkers: 40 * time.Second,
-		quoinv1.UpgradeStepPreflight: 7 * time.Second}
+	w.PerMachine = map[StepKind]time.Duration{{Type: quoinv1.UpgradeStepWorkers, Machines: true}: 40 * time.Second,
+		{Type: quoinv1.UpgradeStepPreflight}: 7 * time.Second, {Type: quoinv1.UpgradeStepControlPlane}: time.Hour}
 	estimates := map[string]*int32{}
 	for _, step := range Next(w, &f.upgrade, f.now).Status.Steps {
 		estimates[StepKey(step)] = step.EstimatedSeconds

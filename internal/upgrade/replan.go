@@ -102,8 +102,9 @@ func (t *deliberation) estimate(steps []quoinv1.UpgradeStep) {
 	for i := range steps {
 		took, known := t.Took[StepKey(steps[i])]
 		if !known {
-			took, known = t.PerMachine[steps[i].Type]
-			if _, machines := t.changes(steps[i]); machines != nil {
+			_, machines := t.changes(steps[i])
+			took, known = t.PerMachine[StepKind{steps[i].Type, machines != nil}]
+			if machines != nil {
 				took *= time.Duration(*machines.Count)
 			}
 		}

@@ -52,14 +52,23 @@ type World struct {
 	Policy *quoinv1.RolloutPolicy
 	// Took is how long such steps took in earlier upgrades of the Cluster, by StepKey.
 	Took map[string]time.Duration
-	// PerMachine is how long the latest step of a type took in any Cluster of the namespace, for each Machine that it
-	// replaced, and as a whole where it replaced none: what has no history of its own is estimated by it. Nothing of
+	// PerMachine is how long the latest step of a kind took in any Cluster of the namespace, for each Machine that it
+	// changed, and as a whole where these are unknown: what has no history of its own is estimated by it. Nothing of
 	// another namespace is in it.
-	PerMachine map[quoinv1.UpgradeStepType]time.Duration
+	PerMachine map[StepKind]time.Duration
 
 	// byObject are the Pools, once they are indexed.
 	byObject map[string]*Pool
 }
+
+// StepKind is what steps for any object have in common: their type, and whether their Machines are known.
+type StepKind struct {
+	Type     quoinv1.UpgradeStepType
+	Machines bool
+}
+
+// StepKindOf is the kind of a step.
+func StepKindOf(step quoinv1.UpgradeStep) StepKind { return StepKind{step.Type, step.Machines != nil} }
 
 // StepKey is the same for steps that do the same for one object, whatever the versions.
 func StepKey(step quoinv1.UpgradeStep) string { return string(step.Type) + " " + step.Object }
