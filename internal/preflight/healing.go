@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"unicode"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	bootstrapv1 "sigs.k8s.io/cluster-api/api/bootstrap/kubeadm/v1beta2"
@@ -95,7 +94,13 @@ func (s Subject) skippedChecks(ctx context.Context, pool *clusterv1.MachineDeplo
 		}
 		skip = template.Annotations[clusterv1.MachineSetSkipPreflightChecksAnnotation]
 	}
-	return strings.FieldsFunc(skip, func(r rune) bool { return r == ',' || unicode.IsSpace(r) }), nil
+	var checks []string
+	for check := range strings.SplitSeq(skip, ",") {
+		if check = strings.TrimSpace(check); check != "" {
+			checks = append(checks, check)
+		}
+	}
+	return checks, nil
 }
 
 func kubeadmTemplate(pool *clusterv1.MachineDeployment) bool {

@@ -98,6 +98,7 @@ func TestSupplyWarnsOfPoolsThatClusterAPIDoesNotHeal(t *testing.T) {
 		"skips by itself":                   {pool: kubeadm},
 		"skips all":                         {pool: "All"},
 		"skips among others":                {pool: "ControlPlaneIsStable, " + kubeadm},
+		"skips nothing that is readable":    {pool: kubeadm + " Foo", stops: kubeadm, fix: kubeadm + " Foo," + kubeadm},
 		"skips another by itself":           {pool: "Foo", template: kubeadm, stops: kubeadm, fix: "Foo," + kubeadm},
 		"skips one of two":                  {template: kubeadm, topology: true, stops: version, fix: kubeadm + "," + version},
 		"skips none of two":                 {topology: true, stops: kubeadm + " and " + version, fix: kubeadm + "," + version},
