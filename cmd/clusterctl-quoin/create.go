@@ -191,7 +191,7 @@ func (o *options) say(format string, args ...any) {
 func reachAll(ctx context.Context, s site, say func(string, ...any)) error {
 	var reached []stage
 	for {
-		next, err := lookAgain(ctx, s, say)
+		next, err := retryNext(ctx, s, say)
 		if err != nil {
 			return err
 		}
@@ -209,21 +209,25 @@ func reachAll(ctx context.Context, s site, say func(string, ...any)) error {
 	}
 }
 
-// lookAgain asks for the next stage until the API servers that it looks at answer. That of a cluster which was changed
-// just now may break connections off once more.
-func lookAgain(ctx context.Context, s site, say func(string, ...any)) (stage, error) {
+// retryNext asks for the next stage until the API servers answer that it is read from. That of a cluster which was
+// changed just now may break connections off once more.
+func retryNext(ctx context.Context, s site, say func(string, ...any)) (stage, error) {
+	var said string
 	for began := time.Now(); ; {
 		next, err := s.next(ctx)
-		if !execute.Unanswered(err) || ctx.Err() != nil || time.Since(began) > unansweredFor {
+		if !execute.Unanswered(err) || ctx.Err() != nil || time.Since(began) > nextTimeout {
 			return next, err
 		}
-		say("no answer, and asked again for %s: %v", unansweredFor, err)
+		if err.Error() != said {
+			said = err.Error()
+			say("no answer, and asked again for %s: %s", nextTimeout, said)
+		}
 		select {
 		case <-ctx.Done():
-		case <-time.After(unansweredFor / 20):
+		case <-time.After(nextTimeout / 20):
 		}
 	}
 }
 
-// unansweredFor is how long an API server may not answer who looks what comes next.
-const unansweredFor = time.Minute
+// nextTimeout is how long API servers may not answer who asks for the next stage.
+const nextTimeout = time.Minute

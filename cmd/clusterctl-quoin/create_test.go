@@ -132,7 +132,7 @@ func TestAStageThatDoesNotShowEndsIt(t *testing.T) {
 }
 
 // An API server that breaks a connection off is asked again, for a minute.
-func TestALookIsTakenAgain(t *testing.T) {
+func TestTheNextStageIsAskedForAgain(t *testing.T) {
 	cut := fmt.Errorf("listing: %w", &net.OpError{Op: "read", Err: syscall.ECONNRESET})
 	for name, c := range map[string]struct {
 		err  error
@@ -142,25 +142,27 @@ func TestALookIsTakenAgain(t *testing.T) {
 		"answers later":     {cut, 3, Succeed()},
 		"never answers":     {cut, 1 << 20, MatchError(cut)},
 		"answers otherwise": {errors.New("forbidden"), 1, MatchError("forbidden")},
+		"does not trust us": {&net.OpError{Op: "remote error", Err: errors.New("bad certificate")}, 1,
+			MatchError(ContainSubstring("bad certificate"))},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				g := NewWithT(t)
-				m := &deaf{memorySite{fail: func(stage, bool) error { return nil }}, c.err, c.most}
+				m := &silentSite{memorySite{fail: func(stage, bool) error { return nil }}, c.err, c.most}
 				g.Expect(reachAll(t.Context(), m, func(string, ...any) {})).To(c.want)
 			})
 		})
 	}
 }
 
-// deaf is looked at in vain so many times.
-type deaf struct {
+// silentSite is asked in vain so many times.
+type silentSite struct {
 	memorySite
 	err  error
 	left int
 }
 
-func (d *deaf) next(ctx context.Context) (stage, error) {
+func (d *silentSite) next(ctx context.Context) (stage, error) {
 	if d.left--; d.left >= 0 {
 		return "", d.err
 	}

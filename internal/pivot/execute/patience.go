@@ -97,10 +97,11 @@ func (p *patient) RoundTrip(request *http.Request) (*http.Response, error) {
 	}
 }
 
-// Unanswered reports whether an API server gave no answer, or not the whole of it, where another try may get one.
+// Unanswered reports whether an API server gave no answer, or not the whole of it, where another try may get one. One
+// that ends the connection in the words of TLS has answered.
 func Unanswered(err error) bool {
 	var network *net.OpError
-	return err != nil && (errors.As(err, &network) || utilnet.IsProbableEOF(err) ||
+	return err != nil && (errors.As(err, &network) && network.Op != "remote error" || utilnet.IsProbableEOF(err) ||
 		utilnet.IsHTTP2ConnectionLost(err) || utilnet.IsTimeout(err))
 }
 
