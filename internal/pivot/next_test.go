@@ -386,6 +386,7 @@ func TestWhatTheSourceServesIsNamed(t *testing.T) {
 		{infrav1.Bundle{Location: "http://10.96.0.7/{{version}}"}, minio},
 		{infrav1.Bundle{Location: "https://lb.example.test/{{version}}"}, front},
 		{infrav1.Bundle{Location: "https://bundles.example.test/{{version}}", Proxy: "http://172.18.0.2:3128"}, node},
+		{infrav1.Bundle{Location: "http://minio.store:9000/{{version}}"}, minio},
 		{infrav1.Bundle{Location: "http://minio.store.svc.cluster.local./{{version}}", Delivery: push}, minio},
 		{infrav1.Bundle{Location: "http://gone.store.svc/{{version}}", Delivery: push}, service},
 		{infrav1.Bundle{Location: "http://gone.store.svc.cluster.local/{{version}}"}, service},

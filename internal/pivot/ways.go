@@ -115,7 +115,7 @@ func addressesOf(nodes []corev1.Node, services []corev1.Service) map[string]stri
 		service := &services[i]
 		name := service.Name + "." + service.Namespace + ".svc"
 		addresses := slices.Concat(service.Spec.ClusterIPs, service.Spec.ExternalIPs,
-			[]string{name, name + ".cluster.local"})
+			[]string{strings.TrimSuffix(name, ".svc"), name, name + ".cluster.local"})
 		for _, ingress := range service.Status.LoadBalancer.Ingress {
 			addresses = append(addresses, ingress.IP, ingress.Hostname)
 		}
