@@ -38,9 +38,6 @@ import (
 // cacheLag is how long a cache is given to catch up.
 const cacheLag = time.Second
 
-// mostEvent is what an Event holds: a longer one is not recorded at all.
-const mostEvent = 1024
-
 // Reconciler carries out ClusterUpgrades.
 type Reconciler struct {
 	// Client reads from the cache and writes.
@@ -234,7 +231,7 @@ func (r *Reconciler) report(
 		return fmt.Errorf("patch the status of ClusterUpgrade %s: %w", client.ObjectKeyFromObject(of), err)
 	}
 	for _, entry := range story(former, status) {
-		r.Recorder.Eventf(of, nil, entry.kind, entry.reason, entry.action, "%s", text.Shorten(entry.message, mostEvent))
+		r.Recorder.Eventf(of, nil, entry.kind, entry.reason, entry.action, "%s", entry.message)
 	}
 	for _, step := range finished(former, status) {
 		stepSeconds.WithLabelValues(string(step.Type)).Observe(step.CompletionTime.Sub(step.StartTime.Time).Seconds())

@@ -20,7 +20,6 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/async"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/backup"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/etcd"
-	"github.com/quoin-dev/cluster-api-provider-quoin/internal/text"
 )
 
 // The calls that run beside the workers.
@@ -280,7 +279,7 @@ func classify(err error) *failure {
 }
 
 func (r *Reconciler) event(s *reconciliation, kind, reason, message string) {
-	r.Recorder.Eventf(s.controlPlane, nil, kind, reason, reason, "%s", text.Shorten(message, longestNote))
+	r.Recorder.Eventf(s.controlPlane, nil, kind, reason, reason, "%s", message)
 }
 
 // busy reports whether a call, which may be one that was canceled, has not ended.

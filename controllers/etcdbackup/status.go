@@ -21,11 +21,8 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/text"
 )
 
-// longestMessage of a condition, and longestNote of an event.
-const (
-	longestMessage = 2000
-	longestNote    = 1000
-)
+// longestMessage of a condition.
+const longestMessage = 2000
 
 // ownedCondition is set here and by nobody else; of the rest of status only the fields of status.backup that are not
 // requestedTime.

@@ -45,7 +45,6 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/egress"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/objectpatch"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/preflight"
-	"github.com/quoin-dev/cluster-api-provider-quoin/internal/text"
 )
 
 // cacheLag is how long a cache is given to catch up.
@@ -53,9 +52,6 @@ const cacheLag = time.Second
 
 // mostChecks of PreflightChecks that are made at a time: each lists what a Cluster has.
 const mostChecks = 4
-
-// mostEvent is what an Event holds: a longer one is not recorded at all.
-const mostEvent = 1024
 
 // Hosts is what is used of *hostaccess.Connector.
 type Hosts interface {
@@ -409,5 +405,5 @@ func (r *Reconciler) record(check *quoinv1.PreflightCheck) {
 	if passed.Status == metav1.ConditionFalse {
 		kind = corev1.EventTypeWarning
 	}
-	r.Recorder.Eventf(check, nil, kind, passed.Reason, "Check", "%s", text.Shorten(passed.Message, mostEvent))
+	r.Recorder.Eventf(check, nil, kind, passed.Reason, "Check", "%s", passed.Message)
 }

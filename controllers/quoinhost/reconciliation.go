@@ -11,7 +11,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
-	"github.com/quoin-dev/cluster-api-provider-quoin/internal/text"
 )
 
 // reconciliation is one reconcile of one host.
@@ -71,7 +70,6 @@ func annotate(host *infrav1.QuoinHost, annotation, value string) string {
 
 func (r *reconciliation) event(kind, reason, format string, args ...any) {
 	if r.controller.Recorder != nil {
-		r.controller.Recorder.Eventf(r.host, nil, kind, reason, reason, "%s",
-			text.Shorten(fmt.Sprintf(format, args...), maxNote))
+		r.controller.Recorder.Eventf(r.host, nil, kind, reason, reason, format, args...)
 	}
 }

@@ -187,8 +187,7 @@ func (r *reconciliation) tellMachine(ctx context.Context, reason, message string
 		return err
 	}
 	if r.controller.Recorder != nil {
-		r.controller.Recorder.Eventf(told, r.host, corev1.EventTypeWarning, reason, reason, "%s",
-			text.Shorten(message, maxNote))
+		r.controller.Recorder.Eventf(told, r.host, corev1.EventTypeWarning, reason, reason, "%s", message)
 	}
 	return nil
 }

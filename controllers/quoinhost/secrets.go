@@ -14,7 +14,6 @@ import (
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/secretprotection"
-	"github.com/quoin-dev/cluster-api-provider-quoin/internal/text"
 )
 
 // secretNotProtectedReason of an event: the Secret may go, or stay behind in a move.
@@ -25,7 +24,7 @@ const secretNotProtectedReason = "SecretNotProtected"
 func (r *Reconciler) keepSecrets(ctx context.Context, host *infrav1.QuoinHost) {
 	warn := func(reason, message string) {
 		if r.Recorder != nil {
-			r.Recorder.Eventf(host, nil, corev1.EventTypeWarning, reason, "KeepSecrets", "%s", text.Shorten(message, maxNote))
+			r.Recorder.Eventf(host, nil, corev1.EventTypeWarning, reason, "KeepSecrets", "%s", message)
 		}
 	}
 	verdicts, err := r.secrets.Keep(ctx, r.referrer(host))

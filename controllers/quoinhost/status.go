@@ -29,9 +29,6 @@ const (
 	maxObstacle = maxMessage / 2
 )
 
-// maxNote is what the API server takes for an event; a longer one is refused as a whole.
-const maxNote = 1024
-
 func (r *reconciliation) condition(kind string, status metav1.ConditionStatus, reason, message string) {
 	conditions.Set(r.host, metav1.Condition{
 		Type: kind, Status: status, Reason: reason, Message: text.Shorten(message, maxMessage),

@@ -39,11 +39,7 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/ownwrites"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/placement"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/steady"
-	"github.com/quoin-dev/cluster-api-provider-quoin/internal/text"
 )
-
-// maxNote is what the API server takes for an event; a longer one is refused as a whole.
-const maxNote = 1024
 
 // Reconciler reconciles QuoinMachines.
 type Reconciler struct {
@@ -278,7 +274,6 @@ func (r *Reconciler) reconcileDelete(
 
 // eventOfHost tells that the QuoinMachine goes although its host is not clean, and why that is so.
 func (r *Reconciler) eventOfHost(quoinMachine *infrav1.QuoinMachine, host *infrav1.QuoinHost, reason, what string) {
-	note := fmt.Sprintf("host %s/%s %s: %s", host.Namespace, host.Name, what,
+	r.Recorder.Eventf(quoinMachine, host, "Warning", reason, reason, "host %s/%s %s: %s", host.Namespace, host.Name, what,
 		conditions.GetMessage(host, infrav1.HostCleanCondition))
-	r.Recorder.Eventf(quoinMachine, host, "Warning", reason, reason, "%s", text.Shorten(note, maxNote))
 }

@@ -20,7 +20,6 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/apierr"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/objectpatch"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/rollout"
-	"github.com/quoin-dev/cluster-api-provider-quoin/internal/text"
 )
 
 // refusedLeave is a decision about a Machine that leaves, of which the write was refused last.
@@ -130,8 +129,7 @@ func (r *Reconciler) tellLeave(policy *quoinv1.RolloutPolicy, machine *clusterv1
 	default:
 		return
 	}
-	r.Recorder.Eventf(policy, machine, kind, string(d.Reason), string(d.Action), "%s",
-		text.Shorten(d.Machine+": "+d.Message, mostEvent))
+	r.Recorder.Eventf(policy, machine, kind, string(d.Reason), string(d.Action), "%s: %s", d.Machine, d.Message)
 }
 
 // change the annotations of a Machine, only as it was read.

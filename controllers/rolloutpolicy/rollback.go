@@ -253,9 +253,8 @@ func (r *Reconciler) restore(
 	}
 	seen.pools[of.Name] = of
 	for _, object := range []client.Object{policy, of} {
-		r.Recorder.Eventf(object, nil, corev1.EventTypeWarning, quoinv1.RolledBackReason, "Rollback", "%s",
-			text.Shorten(fmt.Sprintf("MachineDeployment %s has the template of MachineSet %s again: %s", of.Name, failure.To,
-				failure.Why), mostEvent))
+		r.Recorder.Eventf(object, nil, corev1.EventTypeWarning, quoinv1.RolledBackReason, "Rollback",
+			"MachineDeployment %s has the template of MachineSet %s again: %s", of.Name, failure.To, failure.Why)
 	}
 	return "", nil
 }

@@ -26,8 +26,8 @@ import (
 const (
 	// mostMessage is what a message of the status holds here.
 	mostMessage = 4096
-	// mostEvent is what an Event holds: a longer one is not recorded at all.
-	mostEvent = 1024
+	// mostResult is what the message of a check's result holds.
+	mostResult = 1024
 	// countsInterval lies between two statuses that differ in nothing but words and in counts of Machines.
 	countsInterval = 5 * time.Second
 )
@@ -168,8 +168,7 @@ func (r *Reconciler) report(
 			condition.Reason == quoinv1.SelectorInvalidReason, condition.Reason == quoinv1.AnotherPolicyReason:
 			kind = corev1.EventTypeWarning
 		}
-		r.Recorder.Eventf(policy, nil, kind, condition.Reason, "Rollout", "%s",
-			text.Shorten(condition.Message, mostEvent))
+		r.Recorder.Eventf(policy, nil, kind, condition.Reason, "Rollout", "%s", condition.Message)
 	}
 	return 0, nil
 }

@@ -94,7 +94,7 @@ func (r *Reconciler) looks(
 func (r *Reconciler) look(ctx context.Context, key client.ObjectKey, of *rollout.Look) []quoinv1.RolloutCheckResult {
 	fails := func(name, doing string, err error) []quoinv1.RolloutCheckResult {
 		return []quoinv1.RolloutCheckResult{{Name: name, Status: quoinv1.RolloutCheckFailed,
-			Message: text.Shorten(fmt.Sprintf("%s: %v", doing, err), mostEvent)}}
+			Message: text.Shorten(fmt.Sprintf("%s: %v", doing, err), mostResult)}}
 	}
 	workload, err := async.Connected(ctx, r.ClusterCache, key)
 	if err != nil {

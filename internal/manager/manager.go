@@ -80,7 +80,7 @@ func New(ctx context.Context, restConfig *rest.Config, o *Options) (ctrl.Manager
 			TLSOpts:  tlsOptions,
 		}),
 		GracefulShutdownTimeout: o.Harness.shutdownTimeout(),
-		EventBroadcaster:        newBroadcaster(ctx), //nolint:staticcheck // see sayingManager
+		EventBroadcaster:        newEventBroadcaster(ctx, *o.Harness.shutdownTimeout()), //nolint:staticcheck // see eventManager
 	}
 	if o.Harness.Webhooks != nil {
 		options.WebhookServer = o.Harness.Webhooks
@@ -88,11 +88,11 @@ func New(ctx context.Context, restConfig *rest.Config, o *Options) (ctrl.Manager
 	if mapper := o.Harness.Mapper; mapper != nil {
 		options.MapperProvider = func(*rest.Config, *http.Client) (meta.RESTMapper, error) { return mapper, nil }
 	}
-	made, err := ctrl.NewManager(configured(restConfig, o), options)
+	plain, err := ctrl.NewManager(configured(restConfig, o), options)
 	if err != nil {
 		return nil, fmt.Errorf("make the manager: %w", err)
 	}
-	mgr := sayingManager{made}
+	mgr := eventManager{plain}
 	if err := addProviders(ctx, mgr, o); err != nil {
 		return nil, err
 	}

@@ -28,7 +28,6 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/placement"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/quorum"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew/observed"
-	"github.com/quoin-dev/cluster-api-provider-quoin/internal/text"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/webhooks"
 )
 
@@ -120,9 +119,9 @@ func (w *MachineDeletionWebhook) override(
 ) admission.Response {
 	if !ptr.Deref(request.DryRun, false) {
 		w.Recorder.Eventf(departure.controlPlane, departure.machine, corev1.EventTypeWarning,
-			controlplanev1.QuorumLossAllowedReason, "DeleteMachine", "%s",
-			text.Shorten(fmt.Sprintf("%s deletes Machine %s although %s Its annotation %s says: %s", request.UserInfo.Username,
-				departure.machine.Name, fullStop(verdict.Message), controlplanev1.AllowQuorumLossAnnotation, reason), maxNote))
+			controlplanev1.QuorumLossAllowedReason, "DeleteMachine",
+			"%s deletes Machine %s although %s Its annotation %s says: %s", request.UserInfo.Username,
+			departure.machine.Name, fullStop(verdict.Message), controlplanev1.AllowQuorumLossAnnotation, reason)
 	}
 	response := admission.Allowed(verdict.Reason).WithWarnings(
 		fmt.Sprintf("annotation %s lets Machine %s go; its hooks still keep its host until etcd can do without it",
@@ -133,9 +132,6 @@ func (w *MachineDeletionWebhook) override(
 	}
 	return response
 }
-
-// maxNote is the bytes that an Event holds: a longer one is not recorded at all.
-const maxNote = 1024
 
 // fullStop ends a text with one full stop.
 func fullStop(text string) string { return strings.TrimRight(strings.TrimSpace(text), ".") + "." }
