@@ -36,8 +36,8 @@ func (o *Output) Take(namespace string) error {
 	if o.pieces.try(namespace) {
 		return nil
 	}
-	return fmt.Errorf("the hosts and BMCs of namespace %s say more at once than it has room for, where %d MiB are kept "+
-		"of all; look for those that go on without end, or raise the manager's flag --%s", namespace, o.mebibytes, OutputFlag)
+	return fmt.Errorf("the hosts and BMCs of namespace %s output more at once than it has room for, where %d MiB are "+
+		"kept of all; look for those that go on without end, or raise the manager's flag --%s", namespace, o.mebibytes, OutputFlag)
 }
 
 // Give implements ssh.OutputRoom.

@@ -71,14 +71,14 @@ func (w *VersionWebhook) handleDeployment(ctx context.Context, request admission
 	if err := w.decoder.Decode(request, deployment); err != nil {
 		return admission.Errored(http.StatusBadRequest, fmt.Errorf("decode the MachineDeployment: %w", err))
 	}
-	return w.judge(ctx, request, deployment.Spec.ClusterName, losesFirst(deployment),
+	return w.judge(ctx, request, deployment.Spec.ClusterName, unavailableMeanwhile(deployment),
 		skew.Pool{Object: "MachineDeployment " + deployment.Name, Version: deployment.Spec.Template.Spec.Version})
 }
 
-// losesFirst says what the pool does without while its new Machines wait, and how to keep it; empty when that is
-// nothing. Cluster API deletes as many Machines as may be unavailable before any new one serves, however many more it
+// unavailableMeanwhile says how many Machines of the pool may be missing while its new ones wait, and how to keep them;
+// empty when none may. Cluster API deletes as many Machines as may be unavailable before any new one serves, however many more it
 // makes.
-func losesFirst(deployment *clusterv1.MachineDeployment) string {
+func unavailableMeanwhile(deployment *clusterv1.MachineDeployment) string {
 	deployment.Spec.Replicas = ptr.To(ptr.Deref(deployment.Spec.Replicas, 1))
 	lost := mdutil.MaxUnavailable(*deployment)
 	if lost == 0 || ptr.Deref(deployment.Spec.Paused, false) {
@@ -98,9 +98,9 @@ func (w *VersionWebhook) handleSet(ctx context.Context, request admission.Reques
 		skew.Pool{Object: "MachineSet " + set.Name, Version: set.Spec.Template.Spec.Version})
 }
 
-// judge the version of a pool. What it loses while it waits is said of an edit: a new pool has nothing to lose.
+// judge the version of a pool. Unavailable is warned of at an edit: a new pool has no Machines yet.
 func (w *VersionWebhook) judge(
-	ctx context.Context, request admission.Request, name, loses string, pool skew.Pool,
+	ctx context.Context, request admission.Request, name, unavailable string, pool skew.Pool,
 ) admission.Response {
 	cluster, key := &clusterv1.Cluster{}, client.ObjectKey{Namespace: request.Namespace, Name: name}
 	switch err := w.Reader.Get(ctx, key, cluster); {
@@ -148,8 +148,8 @@ func (w *VersionWebhook) judge(
 	if len(waits) > 0 {
 		response = response.WithWarnings("no host is claimed for new Machines of " + pool.Object + " yet: " +
 			skew.Summary(waits))
-		if loses != "" && request.Operation == admissionv1.Update {
-			response = response.WithWarnings(loses)
+		if unavailable != "" && request.Operation == admissionv1.Update {
+			response = response.WithWarnings(unavailable)
 		}
 	}
 	return response
