@@ -4,13 +4,10 @@
 package quoinmachine
 
 import (
-	"cmp"
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -69,8 +66,8 @@ func (r *Reconciler) noteDeletion(ctx context.Context, v *observation) error {
 }
 
 // redoDeletion deletes a Machine again whose deletion was lost in a move, and returns when to look again; zero when
-// there is nothing to do. Admission may refuse it, as it may refuse any deletion; meanwhile the Machine is one like all
-// others.
+// there is nothing to do. Admission refuses it while Cluster API would take the Machine for one that never had a Node, and
+// may refuse it as any deletion; meanwhile the Machine is one like all others.
 func (r *Reconciler) redoDeletion(
 	ctx context.Context, quoinMachine *infrav1.QuoinMachine, v *observation,
 ) (time.Duration, error) {
@@ -78,12 +75,6 @@ func (r *Reconciler) redoDeletion(
 		return 0, nil
 	}
 	machine := v.machine
-	if r.nodeUnseen(ctx, quoinMachine, v) {
-		r.event(quoinMachine, machine, "Normal", "DeletionWaits", "Machine %s was being deleted before it was moved, and is "+
-			"again when Cluster API has found its Node: until then it would go without its hooks and without a drain. "+
-			"Delete it by hand if that is meant", machine.Name)
-		return redoEvery, nil
-	}
 	err := r.Client.Delete(ctx, machine.DeepCopy(), client.Preconditions{UID: &machine.UID})
 	switch {
 	case apierrors.IsForbidden(err):
@@ -99,28 +90,6 @@ func (r *Reconciler) redoDeletion(
 	}
 	// The Machine's event brings us back.
 	return redoEvery, nil
-}
-
-// nodeUnseen reports whether the Machine may have a Node that Cluster API does not know of yet, because a move drops
-// status.nodeRef: it takes a Machine that is deleted until then for one that never had a Node. A Node that is gone was
-// drained, or cannot be.
-func (r *Reconciler) nodeUnseen(ctx context.Context, quoinMachine *infrav1.QuoinMachine, v *observation) bool {
-	id := cmp.Or(v.machine.Spec.ProviderID, quoinMachine.Spec.ProviderID)
-	if v.machine.Status.NodeRef.IsDefined() || id == "" {
-		return false
-	}
-	if r.ClusterCache == nil || v.cluster == nil {
-		return true
-	}
-	workload, err := r.ClusterCache.GetUncachedClient(ctx, client.ObjectKeyFromObject(v.cluster))
-	if err != nil {
-		return true
-	}
-	ctx, cancel := context.WithTimeout(ctx, workloadTimeout)
-	defer cancel()
-	nodes := &corev1.NodeList{}
-	return workload.List(ctx, nodes) != nil ||
-		slices.ContainsFunc(nodes.Items, func(node corev1.Node) bool { return node.Spec.ProviderID == id })
 }
 
 func (r *Reconciler) event(

@@ -9,18 +9,15 @@ import (
 	"testing"
 
 	. "github.com/onsi/gomega"
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	clusterctlv1 "sigs.k8s.io/cluster-api/cmd/clusterctl/api/v1alpha3"
-	"sigs.k8s.io/cluster-api/controllers/clustercache"
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 )
@@ -93,49 +90,11 @@ func TestADeletionThatAMoveLostIsDoneAgain(t *testing.T) {
 	c.Spec.Paused = nil
 	target.g.Expect(target.client.Update(context.Background(), c)).To(Succeed())
 	target.reconcile("m1")
-	target.g.Expect(target.capiMachine("m1").DeletionTimestamp.IsZero()).To(BeTrue(),
-		"Cluster API would take it for one without a Node, and ask no hook")
-	m := target.capiMachine("m1")
-	m.Status.NodeRef.Name = "h1"
-	target.g.Expect(target.client.Status().Update(context.Background(), m)).To(Succeed())
-	target.reconcile("m1")
 	again := target.capiMachine("m1")
 	target.g.Expect(again.DeletionTimestamp.IsZero()).To(BeFalse())
 	target.g.Expect(again.Annotations).To(HaveKeyWithValue(infrav1.DeletionAnnotation, "target-"+uid1),
 		"and again, should it be moved once more")
 	target.g.Expect(target.host("h1").Spec.ConsumerRef).NotTo(BeNil(), "the host is released in order")
-}
-
-// A Node that is gone is found by nobody: its Machine was drained before the move.
-func TestALostDeletionWaitsForNoNodeThatIsGone(t *testing.T) {
-	for name, c := range map[string]struct {
-		node    *corev1.Node
-		down    bool
-		deletes bool
-	}{
-		"gone":                           {node: &corev1.Node{}, deletes: true},
-		"there, and not found yet":       {node: &corev1.Node{}},
-		"not known, without connections": {node: &corev1.Node{}, down: true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			target := movedInDeletion(t)
-			c.node.Name, c.node.Spec.ProviderID = "h1", target.machine("m1").Spec.ProviderID
-			target.g.Expect(c.node.Spec.ProviderID).NotTo(BeEmpty())
-			if c.deletes {
-				c.node.Spec.ProviderID += "-of-another"
-			}
-			workload := interceptor.NewClient(fake.NewClientBuilder().WithObjects(c.node).Build(), interceptor.Funcs{
-				List: func(ctx context.Context, w client.WithWatch, l client.ObjectList, o ...client.ListOption) error {
-					if c.down {
-						return errors.New("connection refused")
-					}
-					return w.List(ctx, l, o...)
-				}})
-			target.r.ClusterCache = clustercache.NewFakeClusterCache(workload, client.ObjectKeyFromObject(cluster()))
-			target.reconcile("m1")
-			target.g.Expect(target.capiMachine("m1").DeletionTimestamp.IsZero()).To(Equal(!c.deletes))
-		})
-	}
 }
 
 func TestAMachineThatIsNotBeingDeletedIsLeftAlone(t *testing.T) {

@@ -157,6 +157,7 @@ func judgesDeletions(t *testing.T, c client.Client, config *rest.Config) {
 			To(Succeed())
 		g.Expect(c.Delete(t.Context(), doomed.cluster)).To(Succeed())
 	})
+	t.Run("whose Node is not seen", func(t *testing.T) { judgesUnseenNodes(t, c, config) })
 	t.Run("while nobody answers", func(t *testing.T) { whileNobodyAnswers(t, c, config) })
 }
 
@@ -228,7 +229,7 @@ func silence(t *testing.T, c client.Client) {
 		}
 		g.Expect(c.Patch(t.Context(), after, client.MergeFrom(before))).To(Succeed())
 	}
-	g.Expect(silenced).To(Equal(3))
+	g.Expect(silenced).To(Equal(4))
 }
 
 // estate is a Namespace with a Cluster of three healthy control-plane Machines; its control plane is paused.

@@ -26,6 +26,7 @@ const clusterTimeout = 3 * time.Second
 // inCluster maps the kinds that are read in a cluster, so that none of the time for it goes into its discovery.
 var inCluster = func() meta.RESTMapper {
 	mapper := meta.NewDefaultRESTMapper(nil)
+	mapper.Add(corev1.SchemeGroupVersion.WithKind("Node"), meta.RESTScopeRoot)
 	mapper.Add(corev1.SchemeGroupVersion.WithKind("Pod"), meta.RESTScopeNamespace)
 	mapper.Add(corev1.SchemeGroupVersion.WithKind("ConfigMap"), meta.RESTScopeNamespace)
 	mapper.Add(appsv1.SchemeGroupVersion.WithKind("DaemonSet"), meta.RESTScopeNamespace)
@@ -87,4 +88,24 @@ func (w Workload) FailsOnCgroupV1(ctx context.Context, cluster client.ObjectKey)
 	defer cancel()
 	reader, err := w(ctx, cluster)
 	return err == nil && observed.SharedFailsOnCgroupV1(ctx, reader)
+}
+
+// NodeOf returns the name of the cluster's Node with the provider ID, empty when it has none.
+func (w Workload) NodeOf(ctx context.Context, cluster client.ObjectKey, providerID string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, clusterTimeout)
+	defer cancel()
+	reader, err := w(ctx, cluster)
+	if err != nil {
+		return "", err
+	}
+	nodes := &corev1.NodeList{}
+	if err := reader.List(ctx, nodes); err != nil {
+		return "", fmt.Errorf("list the Nodes of Cluster %s: %w", cluster, err)
+	}
+	for i := range nodes.Items {
+		if nodes.Items[i].Spec.ProviderID == providerID {
+			return nodes.Items[i].Name, nil
+		}
+	}
+	return "", nil
 }

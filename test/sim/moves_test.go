@@ -133,14 +133,11 @@ func (c *court) holdWorker(g *WithT) (untilHeld func()) {
 	return untilHeld
 }
 
-// holdPool deletes the only Machine of a pool that is suspended, and which our hook holds: a budget keeps a pod on its Node
-// for longer than Cluster API drains it.
+// holdPool deletes the only Machine of a pool, in whose place another one is made first, and which our hook holds: a budget
+// keeps a pod on its Node for longer than Cluster API drains it.
 func (c *court) holdPool(g *WithT) (untilHeld func()) {
 	c.t.Helper()
-	c.addPolicy(func(spec *quoinv1.RolloutPolicySpec) {
-		spec.Drain.TimeoutSeconds = ptr.To[int32](1)
-		spec.Groups = []quoinv1.RolloutGroup{{Name: "all", MachineDeployments: quoinv1.RolloutSelector{Names: []string{"amber"}}}}
-	})
+	c.addPolicy(func(spec *quoinv1.RolloutPolicySpec) { spec.Drain.TimeoutSeconds = ptr.To[int32](1) })
 	c.addPool("amber", 1)
 	c.until("amber", func() string { return c.lacksPool("amber", time.Time{}, 1) })
 	c.patchPool("amber", `{"spec":{"template":{"spec":{"deletion":{"nodeDrainTimeoutSeconds":1}}}}}`)
@@ -154,16 +151,21 @@ func (c *court) holdPool(g *WithT) (untilHeld func()) {
 		}
 		return ""
 	})
-	c.changePolicy(func(spec *quoinv1.RolloutPolicySpec) { spec.Groups[0].Suspend = ptr.To(true) })
-	time.Sleep(2 * time.Second) // no status says that the manager has seen it
 	c.runGuarded("db", c.guardedMachine(name).Status.NodeRef.Name)
 	g.Expect(c.plane.Client.Delete(c.t.Context(), c.guardedMachine(name))).To(Succeed())
 	untilHeld = func() {
 		c.untilHeld(name)
-		c.until("our hook", func() string {
+		c.until("our hook, and another Machine in its place", func() string {
+			all, _ := c.workers("amber", time.Now().Add(time.Hour))
 			held := c.guardedMachine(name)
-			if held.Status.Deletion == nil || held.Status.Deletion.WaitForPreTerminateHookStartTime.IsZero() {
+			if held.Status.Deletion == nil || held.Status.Deletion.WaitForPreTerminateHookStartTime.IsZero() || len(all) != 2 {
 				return c.describeWorkers()
+			}
+			for _, machine := range all {
+				if machine.Name != name && (!machine.DeletionTimestamp.IsZero() ||
+					!conditions.IsTrue(&machine, clusterv1.MachineAvailableCondition)) {
+					return c.describeWorkers()
+				}
 			}
 			return ""
 		})

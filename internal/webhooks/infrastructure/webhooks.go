@@ -24,6 +24,7 @@ func SetupWithManager(mgr ctrl.Manager, machines client.Reader) error {
 		machineTemplates.Setup,
 		(&RolloutPolicyWebhook{Reader: mgr.GetAPIReader()}).setup,
 		(&VersionWebhook{Reader: machines, Workload: webhooks.WorkloadBy(mgr.GetAPIReader())}).setup,
+		(&MachineDeletionWebhook{Reader: mgr.GetAPIReader(), Workload: webhooks.WorkloadBy(mgr.GetAPIReader())}).setup,
 		setupHooks,
 	} {
 		if err := setup(mgr); err != nil {
