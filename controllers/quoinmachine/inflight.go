@@ -66,8 +66,8 @@ func (r *Reconciler) noteDeletion(ctx context.Context, v *observation) error {
 }
 
 // redoDeletion deletes a Machine again whose deletion was lost in a move, and returns when to look again; zero when
-// there is nothing to do. Admission refuses it while Cluster API would take the Machine for one that never had a Node, and
-// may refuse it as any deletion; meanwhile the Machine is one like all others.
+// there is nothing to do. Admission refuses it while Cluster API would take the Machine for one that never had a Node,
+// and may refuse it as any deletion; meanwhile the Machine is one like all others.
 func (r *Reconciler) redoDeletion(
 	ctx context.Context, quoinMachine *infrav1.QuoinMachine, v *observation,
 ) (time.Duration, error) {
@@ -78,7 +78,11 @@ func (r *Reconciler) redoDeletion(
 	err := r.Client.Delete(ctx, machine.DeepCopy(), client.Preconditions{UID: &machine.UID})
 	switch {
 	case apierrors.IsForbidden(err):
-		r.event(quoinMachine, machine, "Warning", "DeletionRefused",
+		kind, reason := "Warning", "DeletionRefused"
+		if !machine.Status.NodeRef.IsDefined() { // as a rule for seconds
+			kind, reason = "Normal", "DeletionWaits"
+		}
+		r.event(quoinMachine, machine, kind, reason,
 			"Machine %s was being deleted before it was moved, and cannot be now: %v", machine.Name, err)
 		return redoEvery, nil
 	case client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err):

@@ -37,7 +37,8 @@ func (o *Output) Take(namespace string) error {
 		return nil
 	}
 	return fmt.Errorf("the hosts and BMCs of namespace %s output more at once than it has room for, where %d MiB are "+
-		"kept of all; look for those that go on without end, or raise the manager's flag --%s", namespace, o.mebibytes, OutputFlag)
+		"kept of all; look for those that go on without end, or raise the manager's flag --%s", namespace, o.mebibytes,
+		OutputFlag)
 }
 
 // Give implements ssh.OutputRoom.

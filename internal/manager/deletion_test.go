@@ -23,6 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
+	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/manager"
 )
 
@@ -173,13 +174,20 @@ func whileNobodyAnswers(t *testing.T, c client.Client, config *rest.Config) {
 	kubeadm.OwnerReferences[0].Kind = "KubeadmControlPlane"
 	moved := ours.machine("moved")
 	moved.Annotations = map[string]string{clusterctlv1.DeleteForMoveAnnotation: ""}
-	leaving := ours.machine("leaving")
+	leaving, moving, let := ours.machine("leaving"), ours.machine("moving"), ours.machine("let")
+	joining := ours.machine("joining")
+	for _, machine := range []*clusterv1.Machine{joining, moving, let} { // the Node of none is found
+		machine.Spec.ProviderID, machine.OwnerReferences = "quoin://"+machine.Name, nil
+		delete(machine.Labels, clusterv1.MachineControlPlaneLabel)
+	}
+	moving.Annotations = map[string]string{clusterctlv1.DeleteForMoveAnnotation: ""}
+	let.Annotations = map[string]string{infrav1.DeleteUndrainedAnnotation: ""}
 	protected := &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: ours.namespace, Name: "protected",
 		Annotations: map[string]string{controlplanev1.ProtectAnnotation: ""}}}
 	protected.Spec.Paused = ptr.To(true)
 	other := &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: ours.namespace, Name: "other"}}
 	other.Spec.Paused = ptr.To(true)
-	for _, object := range []client.Object{worker, kubeadm, moved, leaving, protected, other} {
+	for _, object := range []client.Object{worker, kubeadm, moved, leaving, joining, moving, let, protected, other} {
 		g.Expect(c.Create(t.Context(), object)).To(Succeed())
 	}
 	g.Expect(c.Delete(t.Context(), leaving)).To(Succeed())
@@ -191,7 +199,8 @@ func whileNobodyAnswers(t *testing.T, c client.Client, config *rest.Config) {
 		return c.Delete(t.Context(), ours.machines[0], client.DryRunAll)
 	}, "10s").Should(unanswered)
 	g.Expect(c.Delete(t.Context(), protected, client.DryRunAll)).To(unanswered)
-	for _, object := range []client.Object{worker, kubeadm, moved, leaving, other} {
+	g.Expect(c.Delete(t.Context(), joining, client.DryRunAll)).To(unanswered)
+	for _, object := range []client.Object{worker, kubeadm, moved, leaving, moving, let, other} {
 		g.Expect(c.Delete(t.Context(), object)).To(Succeed(), object.GetName())
 	}
 

@@ -11,6 +11,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/cluster-api/util/kubeconfig"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -90,22 +91,24 @@ func (w Workload) FailsOnCgroupV1(ctx context.Context, cluster client.ObjectKey)
 	return err == nil && observed.SharedFailsOnCgroupV1(ctx, reader)
 }
 
-// NodeOf returns the name of the cluster's Node with the provider ID, empty when it has none.
-func (w Workload) NodeOf(ctx context.Context, cluster client.ObjectKey, providerID string) (string, error) {
+// NodesOf returns the names of the cluster's Nodes with the provider ID.
+func (w Workload) NodesOf(ctx context.Context, cluster client.ObjectKey, providerID string) ([]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, clusterTimeout)
 	defer cancel()
 	reader, err := w(ctx, cluster)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	nodes := &corev1.NodeList{}
-	if err := reader.List(ctx, nodes); err != nil {
-		return "", fmt.Errorf("list the Nodes of Cluster %s: %w", cluster, err)
+	// From the memory of the API server: a list of thousands through etcd may take longer than there is time.
+	if err := reader.List(ctx, nodes, &client.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: "0"}}); err != nil {
+		return nil, fmt.Errorf("list the Nodes of Cluster %s: %w", cluster, err)
 	}
+	var names []string
 	for i := range nodes.Items {
 		if nodes.Items[i].Spec.ProviderID == providerID {
-			return nodes.Items[i].Name, nil
+			names = append(names, nodes.Items[i].Name)
 		}
 	}
-	return "", nil
+	return names, nil
 }

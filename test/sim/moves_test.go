@@ -158,7 +158,8 @@ func (c *court) holdPool(g *WithT) (untilHeld func()) {
 		c.until("our hook, and another Machine in its place", func() string {
 			all, _ := c.workers("amber", time.Now().Add(time.Hour))
 			held := c.guardedMachine(name)
-			if held.Status.Deletion == nil || held.Status.Deletion.WaitForPreTerminateHookStartTime.IsZero() || len(all) != 2 {
+			if held.Status.Deletion == nil || held.Status.Deletion.WaitForPreTerminateHookStartTime.IsZero() ||
+				held.Status.Deletion.NodeDrainStartTime.IsZero() || len(all) != 2 {
 				return c.describeWorkers()
 			}
 			for _, machine := range all {

@@ -7,9 +7,11 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/util/annotations"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
@@ -30,7 +32,8 @@ const machineDeletionPath = "/validate-node-cluster-x-k8s-io-v1beta2-machine"
 // without its pre-drain hooks and without a drain. Whoever deletes tries again, as MachineSets do.
 //
 // Where the cluster does not answer, a Machine that was being deleted before it was moved stays: it had a Node. Any
-// other one may be one that never joined, and goes.
+// other one may be one that never joined, and goes. So does what Cluster API would not drain in any case: Machines of a
+// Cluster, or of a QuoinControlPlane's, that is being deleted.
 type MachineDeletionWebhook struct {
 	// Reader reads Clusters as they are: no cache.
 	Reader client.Reader
@@ -60,17 +63,37 @@ func (w *MachineDeletionWebhook) Handle(ctx context.Context, request admission.R
 	case !cluster.DeletionTimestamp.IsZero():
 		return admission.Allowed("its Cluster is being deleted")
 	}
-	node, err := w.Workload.NodeOf(ctx, key, machine.Spec.ProviderID)
-	missing := fmt.Sprintf("Cluster API has not found its Node %s yet", node)
-	if err != nil {
-		if _, lost := machine.Annotations[infrav1.DeletionAnnotation]; !lost {
-			return admission.Allowed("its Cluster does not answer")
-		}
-		missing = fmt.Sprintf("it was being deleted before it was moved, and its Cluster does not say whether its Node is "+
-			"there: %v", err)
-	} else if node == "" {
+	switch controlPlane, err := controlPlaneOf(ctx, w.Reader, cluster); {
+	case err != nil:
+		return admission.Errored(http.StatusInternalServerError, err)
+	case controlPlane != nil && !controlPlane.DeletionTimestamp.IsZero():
+		return admission.Allowed("its control plane is being deleted")
+	}
+	nodes, err := w.Workload.NodesOf(ctx, key, machine.Spec.ProviderID)
+	_, lost := machine.Annotations[infrav1.DeletionAnnotation]
+	switch {
+	case err != nil && !lost:
+		return admission.Allowed("its Cluster does not answer")
+	case err == nil && len(nodes) == 0:
 		return admission.Allowed("it has no Node")
 	}
-	return admission.Denied(fmt.Sprintf("Machine %s would go without its pre-drain hooks and without a drain: %s. Try again "+
-		"in a while, or annotate it with %s if that is meant", machine.Name, missing, clusterv1.ExcludeNodeDrainingAnnotation))
+	return admission.Denied(fmt.Sprintf("Machine %s would go without its pre-drain hooks and without a drain, and leave "+
+		"its Node behind: %s. Or annotate it with %s, if that is meant", machine.Name, unseen(machine, cluster, nodes, err),
+		infrav1.DeleteUndrainedAnnotation))
+}
+
+// unseen says why Cluster API knows of no Node, and what ends that.
+func unseen(machine *clusterv1.Machine, cluster *clusterv1.Cluster, nodes []string, err error) string {
+	switch {
+	case err != nil:
+		return fmt.Sprintf("it was being deleted before it was moved, and its Cluster does not say whether its Node is "+
+			"there (%v). Have its API server answer", err)
+	case len(nodes) > 1:
+		return fmt.Sprintf("Cluster API finds none where several have its provider ID: %s. Delete those that are not of "+
+			"its host", strings.Join(nodes, ", "))
+	case annotations.IsPaused(cluster, machine):
+		return fmt.Sprintf("Cluster API does not look for its Node %s while it is paused. Unpause it", nodes[0])
+	}
+	return fmt.Sprintf("Cluster API has not found its Node %s yet. Try again in a while; condition %s of the Cluster says "+
+		"if it cannot connect", nodes[0], clusterv1.ClusterRemoteConnectionProbeCondition)
 }

@@ -84,7 +84,7 @@ func (w *VersionWebhook) observeTopology(
 	if edit.class, err = w.class(ctx, cluster); err != nil {
 		return edit, err
 	}
-	controlPlane, err := w.controlPlane(ctx, cluster)
+	controlPlane, err := controlPlaneOf(ctx, w.Reader, cluster)
 	if err != nil {
 		return edit, err
 	}

@@ -76,8 +76,8 @@ func (w *VersionWebhook) handleDeployment(ctx context.Context, request admission
 }
 
 // unavailableMeanwhile says how many Machines of the pool may be missing while its new ones wait, and how to keep them;
-// empty when none may. Cluster API deletes as many Machines as may be unavailable before any new one serves, however many more it
-// makes.
+// empty when none may. Cluster API deletes as many Machines as may be unavailable before any new one serves, however many
+// more it makes.
 func unavailableMeanwhile(deployment *clusterv1.MachineDeployment) string {
 	deployment.Spec.Replicas = ptr.To(ptr.Deref(deployment.Spec.Replicas, 1))
 	lost := mdutil.MaxUnavailable(*deployment)
@@ -158,16 +158,16 @@ func (w *VersionWebhook) judge(
 // wanted is the version that the Cluster's control plane is to have next; empty when that is not known. That of a
 // topology may be many steps away.
 func (w *VersionWebhook) wanted(ctx context.Context, cluster *clusterv1.Cluster) (string, error) {
-	controlPlane, err := w.controlPlane(ctx, cluster)
+	controlPlane, err := controlPlaneOf(ctx, w.Reader, cluster)
 	if err != nil || controlPlane == nil {
 		return "", err
 	}
 	return controlPlane.Spec.Version, nil
 }
 
-// controlPlane of the Cluster; nil when it is another provider's, and while it is not there.
-func (w *VersionWebhook) controlPlane(
-	ctx context.Context, cluster *clusterv1.Cluster,
+// controlPlaneOf reads the Cluster's control plane; nil when it is another provider's, and while it is not there.
+func controlPlaneOf(
+	ctx context.Context, reader client.Reader, cluster *clusterv1.Cluster,
 ) (*controlplanev1.QuoinControlPlane, error) {
 	ref := cluster.Spec.ControlPlaneRef
 	if ref.Kind != "QuoinControlPlane" || ref.APIGroup != controlplanev1.GroupVersion.Group {
@@ -175,7 +175,7 @@ func (w *VersionWebhook) controlPlane(
 	}
 	controlPlane := &controlplanev1.QuoinControlPlane{}
 	key := client.ObjectKey{Namespace: cluster.Namespace, Name: ref.Name}
-	switch err := w.Reader.Get(ctx, key, controlPlane); {
+	switch err := reader.Get(ctx, key, controlPlane); {
 	case apierrors.IsNotFound(err):
 		return nil, nil
 	case err != nil:
