@@ -22,7 +22,8 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/rollout"
 )
 
-// refusedLeave is a decision about a Machine that leaves, of which the write was refused last.
+// refusedLeave is a decision about a Machine that leaves, of which the write was refused last. Without a Machine
+// it is about one that is free, and why is all that there is to say.
 type refusedLeave struct {
 	machine types.UID
 	action  rollout.Action
@@ -65,7 +66,7 @@ func (r *Reconciler) leave(
 	return more || len(former) > len(refusals), errors.Join(failures...)
 }
 
-// recall has a plan say which of its decisions about Machines that leave were refused last.
+// recall has a plan say which of its decisions about Machines that leave were refused last, and what of free ones.
 func (r *Reconciler) recall(cluster *clusterv1.Cluster, seen *observation, plan *rollout.Result) {
 	last, _ := r.refusals.Load(client.ObjectKeyFromObject(cluster))
 	refusals, _ := last.([]refusedLeave)
@@ -74,6 +75,11 @@ func (r *Reconciler) recall(cluster *clusterv1.Cluster, seen *observation, plan 
 			if refused.machine == seen.machines[d.Machine].UID && refused.action == d.Action {
 				plan.Refuse(d, refused.why)
 			}
+		}
+	}
+	for _, refused := range refusals {
+		if refused.machine == "" {
+			plan.Stall(refused.why)
 		}
 	}
 }

@@ -428,27 +428,7 @@ func TestNoHookOutlivesItsPolicy(t *testing.T) {
 			w.Expect(w.hooks(name)).To(BeEmpty(), name)
 		}
 	}
-	for name, end := range map[string]func(w *draining){
-		"the policy is deleted": func(w *draining) {
-			w.Expect(w.client.Delete(t.Context(), w.policy())).To(Succeed())
-		},
-		"the policy asks for nothing": func(w *draining) {
-			policy := w.policy()
-			w.adjust(policy, func() { policy.Spec.Drain = nil })
-		},
-		"the pool leaves the policy": func(w *draining) {
-			policy := w.policy()
-			w.adjust(policy, func() {
-				policy.Spec.Groups = []quoinv1.RolloutGroup{{Name: "another",
-					MachineDeployments: quoinv1.RolloutSelector{Names: []string{"green"}}}}
-			})
-		},
-		"the pool is deleted": func(w *draining) {
-			blue := &clusterv1.MachineDeployment{ObjectMeta: metav1.ObjectMeta{Name: "blue"}}
-			w.adjust(blue, func() { blue.Finalizers = []string{clusterv1.MachineDeploymentFinalizer} })
-			w.Expect(w.client.Delete(t.Context(), blue)).To(Succeed())
-		},
-	} {
+	for name, end := range unguarded() {
 		t.Run(name, func(t *testing.T) {
 			w := newDraining(t, quoinv1.RolloutDrain{}, 0)
 			w.reconcile()
@@ -460,7 +440,7 @@ func TestNoHookOutlivesItsPolicy(t *testing.T) {
 			w.Expect(w.hooks("old-0")).To(Equal(onlyTerminate))
 			cache := w.r.ClusterCache
 			w.r.ClusterCache = clustercache.NewFakeClusterCache(w.workload, client.ObjectKey{Name: "another"}, nodesWatch)
-			end(w)
+			end(w.world)
 			w.Expect(w.reconcile().RequeueAfter).NotTo(BeZero())
 			w.Expect(w.hooks("old-0")).To(BeEmpty())
 			free(w)

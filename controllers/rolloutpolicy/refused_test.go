@@ -6,14 +6,17 @@ package rolloutpolicy
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
 	. "github.com/onsi/gomega"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/controllers/clustercache"
@@ -22,6 +25,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
+	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/rollout"
 )
@@ -184,8 +188,15 @@ func TestARefusedPatchStopsItsPoolAlone(t *testing.T) {
 			w.Expect(err).To(HaveOccurred(), "it is asked again")
 			w.Expect(w.machine("new-0")).To(Equal(before))
 			w.Expect(c.green(w)).To(BeTrue())
-			if name == "what no group selects" {
-				return // it is no pool of the policy any more
+			if name == "what no group selects" { // it is no pool of the policy any more
+				w.Expect(w.message(quoinv1.RolloutPolicyStalledCondition)).To(And(ContainSubstring("guard.example.com"),
+					ContainSubstring("Machine new-0 of MachineDeployment blue: Unmark is refused")))
+				w.Expect(w.recorded()).To(ContainElement(HavePrefix("Warning WriteRefused Machine new-0 of MachineDeployment " +
+					"blue: Unmark is refused and tried again")))
+				w.r.Client = w.client
+				w.reconcile()
+				w.Expect(w.message(quoinv1.RolloutPolicyStalledCondition)).To(BeEmpty())
+				return
 			}
 			shown := func() quoinv1.RolloutProgress { return w.policy().Status.MachineDeployments[0] }
 			w.Expect(shown().Message).To(ContainSubstring("guard.example.com"))
@@ -274,6 +285,9 @@ func TestRefusedTaintsTakeNoPlace(t *testing.T) {
 	w.Expect(more).To(BeFalse())
 	w.Expect(w.tainted("old-0")).To(BeFalse())
 	w.Expect(w.tainted("old-1")).To(BeTrue())
+	plan := rollout.Result{}
+	w.r.recall(cluster, seen, &plan)
+	w.Expect(plan.Stalled).To(BeEmpty(), "nothing of that is to be done any more")
 
 	for i := range taints {
 		taints[i].Machine = "old-1"
@@ -281,4 +295,227 @@ func TestRefusedTaintsTakeNoPlace(t *testing.T) {
 	more, err = w.r.leave(t.Context(), w.policy(), cluster, seen, taints)
 	w.Expect(err).NotTo(HaveOccurred())
 	w.Expect(more).To(BeTrue(), "one reconcile does not taint all Nodes of a large pool")
+}
+
+// notes are the events about each object by its name; of those that say the same there is one.
+type notes struct {
+	events.EventRecorder
+	about map[string]map[string]int
+}
+
+func (n *notes) Eventf(about, _ runtime.Object, kind, reason, _, note string, args ...any) {
+	name := about.(client.Object).GetName()
+	if n.about[name] == nil {
+		n.about[name] = map[string]int{}
+	}
+	n.about[name][kind+" "+reason+" "+fmt.Sprintf(note, args...)]++
+}
+
+func (w *world) notes() *notes {
+	n := &notes{about: map[string]map[string]int{}}
+	w.r.Recorder = n
+	return n
+}
+
+// unguarded are ways in which Machines with hooks come to be guarded by nobody.
+func unguarded() map[string]func(w *world) {
+	return map[string]func(w *world){
+		"the policy is deleted": func(w *world) { w.Expect(w.client.Delete(w.t.Context(), w.policy())).To(Succeed()) },
+		"the policy asks for nothing": func(w *world) {
+			policy := w.policy()
+			w.adjust(policy, func() { policy.Spec.Drain = nil })
+		},
+		"the pool leaves the policy": func(w *world) {
+			policy := w.policy()
+			w.adjust(policy, func() {
+				policy.Spec.Groups = []quoinv1.RolloutGroup{{Name: "another",
+					MachineDeployments: quoinv1.RolloutSelector{Names: []string{"green"}}}}
+			})
+		},
+		"the pool is deleted": func(w *world) {
+			blue := &clusterv1.MachineDeployment{ObjectMeta: metav1.ObjectMeta{Name: "blue"}}
+			w.adjust(blue, func() { blue.Finalizers = []string{clusterv1.MachineDeploymentFinalizer} })
+			w.Expect(w.client.Delete(w.t.Context(), blue)).To(Succeed())
+		},
+	}
+}
+
+// stalls has a policy, where there is one, be stalled by what is refused, or by nothing. No pool waits for it.
+func (w *world) stalls(by string) {
+	w.t.Helper()
+	policies := &quoinv1.RolloutPolicyList{}
+	w.Expect(w.client.List(w.t.Context(), policies)).To(Succeed())
+	for i := range policies.Items {
+		stalled := conditions.Get(&policies.Items[i], quoinv1.RolloutPolicyStalledCondition)
+		w.Expect(stalled.Reason == quoinv1.WriteRefusedReason).To(Equal(by != ""))
+		w.Expect(stalled.Message).To(HavePrefix(by))
+		for _, progress := range policies.Items[i].Status.MachineDeployments {
+			w.Expect(progress.Reason).NotTo(Equal(quoinv1.WriteRefusedReason))
+		}
+	}
+}
+
+// A Machine that no policy guards any more, and keeps its hooks because the API server refuses to have them taken off,
+// says so itself, in the same words until it is permitted. Others are let go of, and no Node stays tainted.
+//
+// Proves: K-6, K-8
+func TestAMachineSaysThatItKeepsItsHooks(t *testing.T) {
+	for name, end := range unguarded() {
+		t.Run(name, func(t *testing.T) {
+			w := newDraining(t, quoinv1.RolloutDrain{}, 0)
+			w.reconcile()
+			end(w.world)
+			w.refuse(func(object client.Object) error {
+				if object.GetName() != "old-0" {
+					return nil
+				}
+				return denied(object)
+			})
+			said := w.notes()
+			for range 3 {
+				_, err := w.once()
+				w.Expect(err).To(MatchError(ContainSubstring("guard.example.com")), "it is asked again")
+			}
+			refused := "Machine old-0 of MachineDeployment blue: Unguard is refused and tried again"
+			w.Expect(said.about["old-0"]).To(And(HaveLen(1), HaveKeyWithValue(And(HavePrefix("Warning WriteRefused "+refused),
+				ContainSubstring("Permit it: take "+quoinv1.RolloutPreDrainHookAnnotation+", "+
+					quoinv1.RolloutPreTerminateHookAnnotation+" off Machine prod/old-0"),
+				HaveSuffix(`admission webhook "guard.example.com" denied the request: frozen`)), 3)))
+			w.Expect(w.hooks("old-0")).To(Equal(both))
+			for _, other := range []string{"old-1", "new-0", "new-1"} {
+				w.Expect(w.hooks(other)).To(BeEmpty(), other)
+				w.Expect(said.about[other]).To(BeEmpty())
+			}
+			w.Expect(w.tainted("old-0")).To(BeFalse())
+			w.stalls(refused)
+
+			w.r.Client = w.client
+			for range 3 {
+				_, err := w.once()
+				w.Expect(err).NotTo(HaveOccurred())
+			}
+			w.Expect(w.machine("old-0").Annotations).NotTo(Or(HaveKey(quoinv1.RolloutPreDrainHookAnnotation),
+				HaveKey(quoinv1.RolloutPreTerminateHookAnnotation), HaveKey(quoinv1.RolloutUntaintAnnotation)))
+			w.Expect(said.about["old-0"]).To(HaveLen(1))
+			w.stalls("")
+		})
+	}
+}
+
+// A Machine whose Node keeps the taint because a workload cluster refuses to have it taken off says so, and so does one
+// that may not forget it.
+func TestAMachineSaysThatItsNodeKeepsItsTaint(t *testing.T) {
+	for name, end := range unguarded() {
+		t.Run(name, func(t *testing.T) {
+			w := newDraining(t, quoinv1.RolloutDrain{}, 0)
+			w.reconcile()
+			w.workload = interceptor.NewClient(w.workload.(client.WithWatch), interceptor.Funcs{Patch: func(ctx context.Context,
+				c client.WithWatch, object client.Object, patch client.Patch, options ...client.PatchOption) error {
+				if object.GetName() == "old-0" {
+					return apierrors.NewForbidden(schema.GroupResource{Resource: "nodes"}, "old-0", errors.New("denied"))
+				}
+				return c.Patch(ctx, object, patch, options...)
+			}})
+			cache := w.r.ClusterCache
+			w.r.ClusterCache = clustercache.NewFakeClusterCache(w.workload, client.ObjectKey{Namespace: namespace, Name: "c1"},
+				nodesWatch)
+			end(w.world)
+			said := w.notes()
+			for range 3 {
+				_, err := w.once()
+				w.Expect(err).To(MatchError(ContainSubstring("denied")))
+			}
+			refused := "Machine old-0 of MachineDeployment blue: Untaint is refused and tried again"
+			w.Expect(said.about["old-0"]).To(And(HaveLen(1), HaveKeyWithValue(And(HavePrefix("Warning WriteRefused "+refused),
+				ContainSubstring("Permit it: taint Node old-0"), HaveSuffix("denied")), 3)))
+			w.Expect(w.hooks("old-0")).To(BeEmpty())
+			w.Expect(w.tainted("old-1")).To(BeFalse())
+			w.stalls(refused)
+
+			w.r.ClusterCache = cache
+			w.refuse(denied)
+			for range 3 {
+				_, err := w.once()
+				w.Expect(err).To(MatchError(ContainSubstring("guard.example.com")))
+			}
+			w.Expect(w.tainted("old-0")).To(BeFalse())
+			refused = "Machine old-0 of MachineDeployment blue: Unguard is refused and tried again"
+			w.Expect(said.about["old-0"]).To(And(HaveLen(2), HaveKeyWithValue(And(HavePrefix("Warning WriteRefused "+refused),
+				ContainSubstring("take "+quoinv1.RolloutUntaintAnnotation+" off Machine prod/old-0"),
+				ContainSubstring("guard.example.com")), 3)))
+			w.stalls(refused)
+
+			w.r.Client = w.client
+			for range 3 {
+				_, err := w.once()
+				w.Expect(err).NotTo(HaveOccurred())
+			}
+			w.Expect(w.machine("old-0").Annotations).NotTo(HaveKey(quoinv1.RolloutUntaintAnnotation))
+			w.stalls("")
+		})
+	}
+}
+
+// A Machine that keeps its readiness gate when there is no policy any more says so.
+func TestAMachineSaysThatItKeepsItsGate(t *testing.T) {
+	w := newWorld(t, machineOf("new-0", "v2"), hostedBy("new-0", ""))
+	w.reconcile()
+	w.Expect(rollout.Gated(w.machine("new-0"))).To(BeTrue())
+	w.Expect(w.client.Delete(t.Context(), w.policy())).To(Succeed())
+	w.refuse(denied)
+	said := w.notes()
+	_, err := w.once()
+	w.Expect(err).To(MatchError(ContainSubstring("guard.example.com")))
+	w.Expect(said.about).To(HaveKeyWithValue("new-0", HaveKey(ContainSubstring(
+		"Permit it: take "+clusterv1.DeleteMachineAnnotation+", its readiness gate off Machine prod/new-0: "))))
+
+	machine := w.machine("new-0")
+	for range 2 {
+		w.Expect(w.r.sayRefused(machine, rollout.Unmark, denied(machine))).To(HaveOccurred())
+	}
+	refusals, _ := w.r.refusals.Load(client.ObjectKey{Namespace: namespace, Name: "c1"})
+	w.Expect(refusals).To(HaveLen(2), "what is said again is kept once")
+}
+
+// Parts of a Machine that was never made and that may not be deleted say so.
+func TestPartsSayThatTheyMayNotBeDeleted(t *testing.T) {
+	for made, which := range []string{"QuoinMachine", "KubeadmConfig"} {
+		t.Run(which, func(t *testing.T) { partsSay(t, made+1, which) })
+	}
+}
+
+func partsSay(t *testing.T, made int, which string) {
+	t.Helper()
+	w := newReplacing(t, 1, 0)
+	w.kills = func(int) bool {
+		machines, configs := w.parts()
+		return machines-2+configs == made
+	}
+	w.deletes("old-0")
+	for range 3 {
+		_, _ = w.once()
+	}
+	parts := &infrav1.QuoinMachineList{}
+	w.Expect(w.client.List(t.Context(), parts)).To(Succeed())
+	var part string
+	for i := range parts.Items {
+		if stray(&parts.Items[i]) {
+			part = parts.Items[i].Name
+		}
+	}
+	w.Expect(w.client.Delete(t.Context(), w.policy())).To(Succeed())
+	w.kills = func(int) bool { return false }
+	w.restart()
+	w.r.Client = interceptor.NewClient(w.client, interceptor.Funcs{Delete: func(context.Context, client.WithWatch,
+		client.Object, ...client.DeleteOption) error {
+		return apierrors.NewForbidden(schema.GroupResource{}, part, errors.New("denied"))
+	}})
+	said := w.notes()
+	for range 3 {
+		_, err := w.once()
+		w.Expect(err).To(MatchError(ContainSubstring("denied")))
+	}
+	w.Expect(said.about[part]).To(And(HaveLen(1), HaveKeyWithValue(And(
+		HavePrefix("Warning WriteRefused Machine "+part+": Delete is refused and tried again"),
+		ContainSubstring("delete "+which+" "+part+", which no Machine has"), HaveSuffix("denied")), 3)))
 }

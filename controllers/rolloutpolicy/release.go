@@ -7,17 +7,22 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
+	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/util/sets"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util/annotations"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/apierr"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/objectpatch"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/rollout"
 )
@@ -78,6 +83,23 @@ func (r *Reconciler) free(
 	return kept, errors.Join(append(failures, err)...)
 }
 
+// sayRefused returns the error, and says which write the API server refuses of an object that no pool of a policy says
+// it of: in an event about it, in the same words each time so that events are counted, and in the next plan.
+func (r *Reconciler) sayRefused(of client.Object, action rollout.Action, err error) error {
+	if !apierr.IsRefusal(err) {
+		return err
+	}
+	says := rollout.Decision{Pool: of.GetLabels()[clusterv1.MachineDeploymentNameLabel], Machine: of.GetName(),
+		Action: action}.Refusal(err.Error())
+	r.Recorder.Eventf(of, nil, corev1.EventTypeWarning, string(rollout.Refused), string(action), "%s", says)
+	cluster := client.ObjectKey{Namespace: of.GetNamespace(), Name: of.GetLabels()[clusterv1.ClusterNameLabel]}
+	last, _ := r.refusals.Load(cluster)
+	if refusals, _ := last.([]refusedLeave); !slices.Contains(refusals, refusedLeave{why: says}) {
+		r.refusals.Store(cluster, append(refusals, refusedLeave{why: says}))
+	}
+	return err
+}
+
 // unhook takes the hooks off a Machine, and what else is to go, in one patch, which has it remember the taint of its
 // Node.
 func (r *Reconciler) unhook(
@@ -95,14 +117,21 @@ func (r *Reconciler) unhook(
 	if equality.Semantic.DeepEqual(before, machine) {
 		return nil
 	}
+	off := sets.List(sets.KeySet(before.Annotations).Difference(sets.KeySet(machine.Annotations)))
+	if rollout.Gated(before) && !rollout.Gated(machine) {
+		off = append(off, "its readiness gate")
+	}
 	if err := client.IgnoreNotFound(r.Client.Patch(ctx, machine, objectpatch.OnlyOf(before))); err != nil {
-		return fmt.Errorf("take what a rollout put on it off Machine %s: %w", client.ObjectKeyFromObject(machine), err)
+		maps.Copy(machine.Annotations, before.Annotations) // it has them still
+		return r.sayRefused(machine, rollout.Unguard, fmt.Errorf("take %s off Machine %s: %w", strings.Join(off, ", "),
+			client.ObjectKeyFromObject(machine), err))
 	}
 	return nil
 }
 
 // untaint takes the taint of rollouts off the Nodes of Machines that remember it, and reports whether some remain. What
 // does not answer in time is asked again, and given up in the end, as the Nodes of a Cluster that is gone for good.
+// What refuses is an error besides.
 func (r *Reconciler) untaint(
 	ctx context.Context, cluster *clusterv1.Cluster, machines []*clusterv1.Machine,
 ) (kept bool, err error) {
@@ -125,13 +154,18 @@ func (r *Reconciler) untaint(
 		switch {
 		case err != nil && r.Clock.Since(since) < untaintFor:
 			kept, unasked = true, err
+			if apierr.IsRefusal(err) {
+				failures = append(failures, r.sayRefused(machine, rollout.Untaint, err))
+			}
 			continue
 		case err != nil:
 			r.Recorder.Eventf(machine, nil, corev1.EventTypeWarning, "TaintRemains", "Untaint", "Node %s was asked for %s "+
 				"and is not any more: if it is there, do kubectl taint nodes %s %s-", machine.Status.NodeRef.Name, untaintFor,
 				machine.Status.NodeRef.Name, quoinv1.RolloutTaintKey)
 		}
-		failures = append(failures, r.change(ctx, machine, rollout.ForgetTaint))
+		if !rollout.Hooked(machine) { // hooks that were not taken off remember the taint
+			failures = append(failures, r.unhook(ctx, cluster, machine, rollout.ForgetTaint))
+		}
 	}
 	if unasked != nil {
 		ctrl.LoggerFrom(ctx).Info("Taints of rollouts remain on Nodes", "reason", unasked.Error())

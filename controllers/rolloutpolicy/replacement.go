@@ -340,12 +340,14 @@ func (r *Reconciler) discard(ctx context.Context, cluster *clusterv1.Cluster, le
 			err = r.Client.Delete(ctx, config, client.Preconditions{UID: ptr.To(config.GetUID())})
 		}
 		if client.IgnoreNotFound(err) != nil {
-			failures = append(failures, fmt.Errorf("delete %s %s, which no Machine has: %w", configKind, part.Name, err))
+			err = fmt.Errorf("delete %s %s, which no Machine has: %w", configKind, part.Name, err)
+			failures = append(failures, r.sayRefused(part, rollout.Delete, err))
 			continue
 		}
 		err = r.Client.Delete(ctx, part, client.Preconditions{UID: &part.UID})
 		if client.IgnoreNotFound(err) != nil {
-			failures = append(failures, fmt.Errorf("delete %s %s, which no Machine has: %w", machineKind, part.Name, err))
+			err = fmt.Errorf("delete %s %s, which no Machine has: %w", machineKind, part.Name, err)
+			failures = append(failures, r.sayRefused(part, rollout.Delete, err))
 		}
 	}
 	return errors.Join(failures...)

@@ -134,9 +134,10 @@ func (r *Reconciler) unmark(ctx context.Context, seen *observation, plan rollout
 			if !m.MarkedByUs && !m.Condemned && !m.Gated || m.Deleting {
 				continue
 			}
-			err := r.ungate(ctx, seen.machines[m.Name])
+			machine := seen.machines[m.Name]
+			err := r.sayRefused(machine, rollout.Unmark, r.ungate(ctx, machine))
 			if err == nil && m.Gated {
-				err = r.unshow(ctx, seen.machines[m.Name])
+				err = r.unshow(ctx, machine)
 			}
 			failures = append(failures, client.IgnoreNotFound(err))
 		}

@@ -3,10 +3,7 @@
 
 package rollout
 
-import (
-	"cmp"
-	"fmt"
-)
+import "fmt"
 
 // Undone corrects a plan of which one decision was not written, so that nothing is remembered of what did not happen,
 // and says so of its pool where the write was refused. Until it is permitted the decision comes again, and the pool
@@ -29,11 +26,24 @@ func (r *Result) Refuse(d Decision, refused string) {
 		if p.Pool != d.Pool {
 			continue
 		}
-		p.Reason, p.Message = Refused, fmt.Sprintf("Machine %s of MachineDeployment %s: %s is refused and tried again; "+
-			"other MachineDeployments go on. Permit it: %s", d.Machine, d.Pool, d.Action, refused)
-		if r.Stalled == "" {
-			r.Cause = Refused
-		}
-		r.Stalled = cmp.Or(r.Stalled, p.Message)
+		p.Reason, p.Message = Refused, d.Refusal(refused)
+		r.Stall(p.Message)
 	}
+}
+
+// Stall says of the policy that a write is refused, after what stalls it already. No pool waits for that alone.
+func (r *Result) Stall(refusal string) {
+	if r.Stalled == "" {
+		r.Stalled, r.Cause = refusal, Refused
+	}
+}
+
+// Refusal says that the write of a decision is refused, and why. What was to be a Machine has no pool.
+func (d Decision) Refusal(why string) string {
+	of := ""
+	if d.Pool != "" {
+		of = " of MachineDeployment " + d.Pool
+	}
+	return fmt.Sprintf("Machine %s%s: %s is refused and tried again; other MachineDeployments go on. Permit it: %s",
+		d.Machine, of, d.Action, why)
 }
