@@ -82,8 +82,8 @@ func (m *memorySite) reach(_ context.Context, next stage) error {
 var allStages = []stage{makeBootstrap, installThere, applyObjects, awaitInitialized, applyNetwork, awaitSettled,
 	installHere, pivotHere, removeBootstrap}
 
-// A command that fails before or after any stage keeps the bootstrap cluster, and the next one goes on: no stage but the
-// files' is reached a second time.
+// A command that fails before or after any stage keeps the bootstrap cluster, and the next one goes on: no stage but
+// the files' is reached a second time.
 //
 // Proves: S0-69
 func TestACreationThatFailsGoesOn(t *testing.T) {
@@ -174,8 +174,8 @@ type stuck struct{ *memorySite }
 
 func (stuck) next(context.Context) (stage, error) { return progress{}.next(), nil }
 
-// A Cluster is available with its first control-plane Machine. It moves when the others are there, and is waited for again
-// where one of them is not ready for a while.
+// A Cluster is available with its first control-plane Machine. It moves when the others are there, and is waited for
+// again where one of them is not ready for a while.
 func TestOnlyAClusterThatHasAllItsMachinesMoves(t *testing.T) {
 	g := NewWithT(t)
 	c := &clusterv1.Cluster{}
@@ -229,7 +229,8 @@ func TestAPivotIsTriedUntilItMay(t *testing.T) {
 			return nil
 		})
 	}
-	answers = []error{fmt.Errorf("%w: it is paused", execute.ErrRefused), fmt.Errorf("%w: a Machine is new", execute.ErrUndone)}
+	answers = []error{fmt.Errorf("%w: it is paused", execute.ErrRefused),
+		fmt.Errorf("%w: a Machine is new", execute.ErrUndone)}
 	g.Expect(try(time.Minute)).To(Succeed())
 	g.Expect(tries).To(Equal(3))
 	broken := errors.New("no route")
@@ -239,8 +240,8 @@ func TestAPivotIsTriedUntilItMay(t *testing.T) {
 	g.Expect(try(20 * time.Millisecond)).To(MatchError(ContainSubstring("it may not begin after 20ms")))
 }
 
-// A dry run says what comes next by what is found, and writes nothing: not to kind, not to a management cluster, and not to the
-// workspace.
+// A dry run says what comes next by what is found, and writes nothing: not to kind, not to a management cluster, and
+// not to the workspace.
 func TestADryRunOfACreationWritesNothing(t *testing.T) {
 	const cluster = "apiVersion: cluster.x-k8s.io/v1beta2\nkind: Cluster\nmetadata: {name: prod, namespace: site}\n"
 	for name, row := range map[string]struct {
@@ -324,8 +325,8 @@ func (l *library) ApplyUpgrade(_ context.Context, options clusterctl.ApplyUpgrad
 func TestProvidersAreRenewedFirst(t *testing.T) {
 	g := NewWithT(t)
 	item := func(name, next string) cluster.UpgradeItem {
-		return cluster.UpgradeItem{NextVersion: next, Provider: clusterctlv1.Provider{ObjectMeta: metav1.ObjectMeta{Name: name},
-			Version: "v0.1.0"}}
+		return cluster.UpgradeItem{NextVersion: next,
+			Provider: clusterctlv1.Provider{ObjectMeta: metav1.ObjectMeta{Name: name}, Version: "v0.1.0"}}
 	}
 	plan := func(contract string, items ...cluster.UpgradeItem) clusterctl.UpgradePlan {
 		return clusterctl.UpgradePlan{Contract: contract, Providers: items}
@@ -341,10 +342,12 @@ func TestProvidersAreRenewedFirst(t *testing.T) {
 		"newer": {plans: []clusterctl.UpgradePlan{plan("v1beta1", item("infrastructure-quoin", "v0.0.9")),
 			plan("v1beta2", item("cluster-api", ""), item("infrastructure-quoin", "v0.1.1"))}, applies: true,
 			says: "provider infrastructure-quoin: v0.1.0 -> v0.1.1\n"},
-		"newer, and only planned": {plans: []clusterctl.UpgradePlan{plan("v1beta2", item("control-plane-quoin", "v0.1.1"))}, dry: true,
-			says: "provider control-plane-quoin: v0.1.0 -> v0.1.1\n"},
-		"none newer":  {plans: []clusterctl.UpgradePlan{plan("v1beta2", item("cluster-api", ""))}, says: "no provider has a newer version\n"},
-		"no contract": {plans: []clusterctl.UpgradePlan{plan("v1beta1", item("cluster-api", ""))}, problem: "contract v1beta2"},
+		"newer, and only planned": {plans: []clusterctl.UpgradePlan{plan("v1beta2", item("control-plane-quoin", "v0.1.1"))},
+			dry: true, says: "provider control-plane-quoin: v0.1.0 -> v0.1.1\n"},
+		"none newer": {plans: []clusterctl.UpgradePlan{plan("v1beta2", item("cluster-api", ""))},
+			says: "no provider has a newer version\n"},
+		"no contract": {plans: []clusterctl.UpgradePlan{plan("v1beta1", item("cluster-api", ""))},
+			problem: "contract v1beta2"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g, l, said := NewWithT(t), &library{plans: tc.plans}, ""
@@ -368,7 +371,8 @@ func TestProvidersAreRenewedFirst(t *testing.T) {
 	o := &options{workspace: t.TempDir()}
 	g.Expect(os.MkdirAll(filepath.Join(o.workspace, "prod"), 0o700)).To(Succeed())
 	for _, of := range []struct{ file, at, home string }{
-		{"", "", ""}, {"kubeconfig", "kubeconfig", "kubeconfig"}, {"bootstrap.kubeconfig", "bootstrap.kubeconfig", "kubeconfig"},
+		{"", "", ""}, {"kubeconfig", "kubeconfig", "kubeconfig"},
+		{"bootstrap.kubeconfig", "bootstrap.kubeconfig", "kubeconfig"},
 	} {
 		if of.file != "" {
 			g.Expect(os.WriteFile(filepath.Join(o.workspace, "prod", of.file), nil, 0o600)).To(Succeed())
@@ -385,9 +389,10 @@ func TestProvidersAreRenewedFirst(t *testing.T) {
 func TestFilesHaveOneNamespace(t *testing.T) {
 	const prod = "apiVersion: cluster.x-k8s.io/v1beta2\nkind: Cluster\nmetadata: {name: prod, namespace: site}\n"
 	for name, c := range map[string]struct{ content, namespace, problem string }{
-		"one":             {prod + "---\napiVersion: v1\nkind: Secret\nmetadata: {name: ssh, namespace: site}\n", "site", ""},
-		"its Namespace":   {"apiVersion: v1\nkind: Namespace\nmetadata: {name: site}\n---\n" + prod, "site", ""},
-		"another":         {prod + "---\napiVersion: v1\nkind: Secret\nmetadata: {name: ssh, namespace: other}\n", "", "other"},
+		"one":           {prod + "---\napiVersion: v1\nkind: Secret\nmetadata: {name: ssh, namespace: site}\n", "site", ""},
+		"its Namespace": {"apiVersion: v1\nkind: Namespace\nmetadata: {name: site}\n---\n" + prod, "site", ""},
+		"another": {prod + "---\napiVersion: v1\nkind: Secret\nmetadata: {name: ssh, namespace: other}\n",
+			"", "other"},
 		"none is default": {prod + "---\napiVersion: v1\nkind: Secret\nmetadata: {name: ssh}\n", "", "default"},
 		"no Cluster":      {"apiVersion: v1\nkind: Secret\nmetadata: {name: ssh}\n", "", "no file has a Cluster prod"},
 		"another API's Cluster": {"apiVersion: example.com/v1\nkind: Cluster\nmetadata: {name: prod}\n", "",
@@ -427,12 +432,12 @@ func TestOnlyMissingProvidersAreInstalled(t *testing.T) {
 	g.Expect(missing.InfrastructureProviders).To(Equal([]string{"docker"}))
 }
 
-// What goes through a bootstrap cluster finds the providers there that it has at home, whatever is newest: clusterctl moves
-// nothing to older ones, and it could not come back.
+// What goes through a bootstrap cluster finds the providers there that it has at home, whatever is newest: clusterctl
+// moves nothing to older ones, and it could not come back.
 func TestABootstrapClusterGetsTheProvidersOfHome(t *testing.T) {
 	g := NewWithT(t)
-	p := &providers{config: "c", core: "cluster-api", bootstraps: []string{"kubeadm"}, controlPlanes: []string{"quoin:v0.3.0"},
-		infras: []string{"quoin", "docker"}}
+	p := &providers{config: "c", core: "cluster-api", bootstraps: []string{"kubeadm"},
+		controlPlanes: []string{"quoin:v0.3.0"}, infras: []string{"quoin", "docker"}}
 	as := p.as([]clusterctlv1.Provider{
 		{Type: string(clusterctlv1.CoreProviderType), ProviderName: "cluster-api", Version: "v1.14.1"},
 		{Type: string(clusterctlv1.BootstrapProviderType), ProviderName: "kubeadm", Version: "v1.14.0"},

@@ -32,36 +32,46 @@ func TestWhySomethingWaits(t *testing.T) {
 		return metav1.Condition{Type: kind, Status: status, Reason: reason, Message: message, LastTransitionTime: at}
 	}
 	meta := func(name string) metav1.ObjectMeta {
-		return metav1.ObjectMeta{Namespace: "ns", Name: name, UID: uuid.NewUUID(), Labels: map[string]string{clusterv1.ClusterNameLabel: "prod"}}
+		return metav1.ObjectMeta{Namespace: "ns", Name: name, UID: uuid.NewUUID(),
+			Labels: map[string]string{clusterv1.ClusterNameLabel: "prod"}}
 	}
 	crd := func(plural, group, version string) client.Object {
 		return &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: plural + "." + group,
 			Labels: map[string]string{clusterv1.GroupVersion.String(): version}}}
 	}
 	plane := &controlplanev1.QuoinControlPlane{ObjectMeta: meta("prod-cp")}
-	cluster := &clusterv1.Cluster{ObjectMeta: meta("prod"), Spec: clusterv1.ClusterSpec{ControlPlaneRef: clusterv1.ContractVersionedObjectReference{
-		APIGroup: controlplanev1.GroupVersion.Group, Kind: "QuoinControlPlane", Name: "prod-cp"}}}
+	cluster := &clusterv1.Cluster{ObjectMeta: meta("prod"),
+		Spec: clusterv1.ClusterSpec{ControlPlaneRef: clusterv1.ContractVersionedObjectReference{
+			APIGroup: controlplanev1.GroupVersion.Group, Kind: "QuoinControlPlane", Name: "prod-cp"}}}
 	cluster.SetConditions([]metav1.Condition{
 		condition(clusterv1.AvailableCondition, metav1.ConditionTrue, "Available", ""),
-		condition(clusterv1.ClusterRollingOutCondition, metav1.ConditionTrue, "RollingOut", "* MachineDeployment blue:\n  * 1 of 3"),
+		condition(clusterv1.ClusterRollingOutCondition, metav1.ConditionTrue, "RollingOut",
+			"* MachineDeployment blue:\n  * 1 of 3"),
 		condition(clusterv1.PausedCondition, metav1.ConditionFalse, "NotPaused", "")})
 	machine := &clusterv1.Machine{ObjectMeta: meta("prod-cp-1"), Spec: clusterv1.MachineSpec{ClusterName: "prod",
-		InfrastructureRef: clusterv1.ContractVersionedObjectReference{APIGroup: infrav1.GroupVersion.Group, Kind: "QuoinMachine", Name: "prod-cp-1"}}}
+		InfrastructureRef: clusterv1.ContractVersionedObjectReference{APIGroup: infrav1.GroupVersion.Group,
+			Kind: "QuoinMachine", Name: "prod-cp-1"}}}
 	machine.Labels[clusterv1.MachineControlPlaneLabel] = ""
 	machine.SetConditions([]metav1.Condition{
 		condition(clusterv1.ReadyCondition, metav1.ConditionFalse, "NotReady", "sums up"),
-		condition(clusterv1.InfrastructureReadyCondition, metav1.ConditionFalse, "WaitingForHost", "the host does not answer")})
+		condition(clusterv1.InfrastructureReadyCondition, metav1.ConditionFalse, "WaitingForHost",
+			"the host does not answer")})
 	infra := &infrav1.QuoinMachine{ObjectMeta: meta("prod-cp-1")}
 	infra.Status.HostRef = &infrav1.HostReference{Namespace: "pool", Name: "rack-1"}
-	infra.SetConditions([]metav1.Condition{condition(infrav1.MachineDrainedCondition, metav1.ConditionFalse, infrav1.MachineNotDeletingReason, "")})
+	infra.SetConditions([]metav1.Condition{
+		condition(infrav1.MachineDrainedCondition, metav1.ConditionFalse, infrav1.MachineNotDeletingReason, "")})
 	host := &infrav1.QuoinHost{ObjectMeta: metav1.ObjectMeta{Namespace: "pool", Name: "rack-1"}}
-	host.SetConditions([]metav1.Condition{condition(infrav1.HostCleanCondition, metav1.ConditionFalse, infrav1.HostInUseReason, ""), condition(clusterv1.ReadyCondition, metav1.ConditionUnknown, "Unreachable", "no route")})
+	host.SetConditions([]metav1.Condition{
+		condition(infrav1.HostCleanCondition, metav1.ConditionFalse, infrav1.HostInUseReason, ""),
+		condition(clusterv1.ReadyCondition, metav1.ConditionUnknown, "Unreachable", "no route")})
 	policy := &quoinv1.RolloutPolicy{ObjectMeta: meta("careful"), Spec: quoinv1.RolloutPolicySpec{ClusterName: "prod"}}
-	policy.Status.Conditions = []metav1.Condition{condition("Progressing", metav1.ConditionFalse, "Held", "the window opens on Saturday")}
+	policy.Status.Conditions = []metav1.Condition{
+		condition("Progressing", metav1.ConditionFalse, "Held", "the window opens on Saturday")}
 	other := policy.DeepCopy()
 	other.Name, other.Spec.ClusterName = "others", "edge"
 	upgrade := &quoinv1.ClusterUpgrade{ObjectMeta: meta("to-1.36"), Spec: quoinv1.ClusterUpgradeSpec{ClusterName: "prod"}}
-	upgrade.Status.Conditions = []metav1.Condition{condition("Progressing", metav1.ConditionFalse, "Held", "awaits a window")}
+	upgrade.Status.Conditions = []metav1.Condition{
+		condition("Progressing", metav1.ConditionFalse, "Held", "awaits a window")}
 	deleted := upgrade.DeepCopy()
 	deleted.Name, deleted.DeletionTimestamp, deleted.Finalizers = "gives-way", &at, []string{"somebody/waits"}
 	moved := upgrade.DeepCopy()
@@ -69,7 +79,8 @@ func TestWhySomethingWaits(t *testing.T) {
 
 	scheme := runtime.NewScheme()
 	g.Expect(errors.Join(addSchemes(scheme), controlplanev1.AddToScheme(scheme))).To(Succeed())
-	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(cluster, plane, machine, infra, host, policy, other, upgrade, deleted,
+	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(cluster, plane, machine, infra, host, policy, other,
+		upgrade, deleted,
 		moved,
 		crd("quoinmachines", infrav1.GroupVersion.Group, "v1alpha1"),
 		crd("quoincontrolplanes", controlplanev1.GroupVersion.Group, "v1alpha1")).Build()

@@ -59,8 +59,9 @@ func secondPlane(t testing.TB) *plane.Plane {
 
 // Proves: S0-65, S0-66, S0-68
 //
-// A cluster with a worker is moved by clusterctl's own mover, works on there, and is pivoted back by one command. Nobody
-// labels anything by hand, and no host is changed before somebody edits something, but for the record of who may change it.
+// A cluster with a worker is moved by clusterctl's own mover, works on there, and is pivoted back by one command.
+// Nobody labels anything by hand, and no host is changed before somebody edits something, but for the record of who may
+// change it.
 func TestAClusterMovesAndGoesOn(t *testing.T) {
 	t.Parallel()
 	g := NewWithT(t)
@@ -83,9 +84,10 @@ func TestAClusterMovesAndGoesOn(t *testing.T) {
 
 // Proves: S0-65, S0-68
 //
-// A namespace of any size is pivoted there and back, with a worker whose deletion a hook holds and hosts that nobody has: free,
-// in maintenance, in quarantine. Owners are those of before, and no host is changed or asked to do more than show what it
-// has: the worker is deleted again, and held. While a Machine was made ahead, the pivot refuses and touches nothing.
+// A namespace of any size is pivoted there and back, with a worker whose deletion a hook holds and hosts that nobody
+// has: free, in maintenance, in quarantine. Owners are those of before, and no host is changed or asked to do more than
+// show what it has: the worker is deleted again, and held. While a Machine was made ahead, the pivot refuses and
+// touches nothing.
 func TestAPivotOfAnySize(t *testing.T) {
 	for _, replicas := range []int32{1, 3, 5} {
 		t.Run(fmt.Sprint(replicas), func(t *testing.T) {
@@ -94,8 +96,8 @@ func TestAPivotOfAnySize(t *testing.T) {
 			}
 			t.Parallel()
 			g := NewWithT(t)
-			court := newCourt(t, courtOptions{name: fmt.Sprintf("sized-%d", replicas), replicas: replicas, hosts: int(replicas) + 4,
-				strategy: surge, admission: true, workers: true})
+			court := newCourt(t, courtOptions{name: fmt.Sprintf("sized-%d", replicas), replicas: replicas,
+				hosts: int(replicas) + 4, strategy: surge, admission: true, workers: true})
 			court.untilWhole("coming up")
 			hold := court.holdWorker
 			if replicas == 3 {
@@ -133,8 +135,8 @@ func (c *court) holdWorker(g *WithT) (untilHeld func()) {
 	return untilHeld
 }
 
-// holdPool deletes the only Machine of a pool, in whose place another one is made first, and which our hook holds: a budget
-// keeps a pod on its Node for longer than Cluster API drains it.
+// holdPool deletes the only Machine of a pool, in whose place another one is made first, and which our hook holds: a
+// budget keeps a pod on its Node for longer than Cluster API drains it.
 func (c *court) holdPool(g *WithT) (untilHeld func()) {
 	c.t.Helper()
 	c.addPolicy(func(spec *quoinv1.RolloutPolicySpec) { spec.Drain.TimeoutSeconds = ptr.To[int32](1) })
@@ -194,7 +196,8 @@ func (c *court) refusesAhead(g *WithT, to *plane.Plane) {
 	site := &infrav1.QuoinCluster{}
 	c.until("an obstacle", func() string {
 		g.Expect(c.plane.Client.Get(c.t.Context(), c.key, site)).To(Succeed())
-		if message := conditions.GetMessage(site, infrav1.ClusterMovableCondition); !strings.Contains(message, "ahead was made ahead") {
+		message := conditions.GetMessage(site, infrav1.ClusterMovableCondition)
+		if !strings.Contains(message, "ahead was made ahead") {
 			return message
 		}
 		return ""
@@ -260,7 +263,8 @@ func (c *court) owners(g *WithT) (edges []string) {
 		edges = append(edges, node.Object.Kind+" "+node.Object.Name)
 		for _, owner := range node.Owners {
 			edges = append(edges, fmt.Sprintf("%s %s of %s %s %s, controller %v, blocks %v", node.Object.Kind, node.Object.Name,
-				owner.APIVersion, owner.Kind, owner.Name, ptr.Deref(owner.Controller, false), ptr.Deref(owner.BlockOwnerDeletion, false)))
+				owner.APIVersion, owner.Kind, owner.Name, ptr.Deref(owner.Controller, false),
+				ptr.Deref(owner.BlockOwnerDeletion, false)))
 		}
 	}
 	slices.Sort(edges)
@@ -376,7 +380,8 @@ func (c *court) lacksGeneration(generation int64) string {
 		if host.Spec.ConsumerRef == nil {
 			continue
 		}
-		if host.Spec.ClaimGeneration != generation || host.Spec.ManagedBy != string(host.UID) || c.record(host.Name).Generation != generation {
+		if host.Spec.ClaimGeneration != generation || host.Spec.ManagedBy != string(host.UID) ||
+			c.record(host.Name).Generation != generation {
 			return fmt.Sprintf("%s: generation %d, managed by %s (%s is ours), the host says %+v",
 				host.Name, host.Spec.ClaimGeneration, host.Spec.ManagedBy, host.UID, c.record(host.Name))
 		}
@@ -402,7 +407,8 @@ func (c *court) pivotBy(ctx context.Context, from, to *plane.Plane) error {
 		}
 		sides[name] = side
 	}
-	pivoted := &execute.Pivot{Source: sides["source"], Target: sides["target"], Namespace: c.options.name, Local: nowhere{}, Report: c.t.Logf}
+	pivoted := &execute.Pivot{Source: sides["source"], Target: sides["target"], Namespace: c.options.name,
+		Local: nowhere{}, Report: c.t.Logf}
 	return pivoted.Run(ctx, pivot.Wish{})
 }
 
@@ -413,7 +419,9 @@ func (nowhere) Load() (*pivot.Journal, error) { return nil, nil }
 func (nowhere) Save(*pivot.Journal) error     { return nil }
 
 // moveTo moves the court's objects, and waits until the other plane has taken all of them over.
-func (c *court) moveTo(g *WithT, to *plane.Plane, site *plane.Site, move func(ctx context.Context, from, to *plane.Plane) error) {
+func (c *court) moveTo(
+	g *WithT, to *plane.Plane, site *plane.Site, move func(ctx context.Context, from, to *plane.Plane) error,
+) {
 	c.t.Helper()
 	ctx := c.t.Context()
 	from := c.plane
@@ -431,12 +439,14 @@ func (c *court) moveTo(g *WithT, to *plane.Plane, site *plane.Site, move func(ct
 
 	// Nothing is left that a stale plane could act on.
 	g.Expect(c.quoinHosts(from)).To(BeEmpty())
-	for _, list := range []client.ObjectList{&clusterv1.ClusterList{}, &clusterv1.MachineList{}, &infrav1.QuoinMachineList{}, &controlplanev1.QuoinControlPlaneList{}} {
+	for _, list := range []client.ObjectList{&clusterv1.ClusterList{}, &clusterv1.MachineList{},
+		&infrav1.QuoinMachineList{}, &controlplanev1.QuoinControlPlaneList{}} {
 		g.Expect(from.Client.List(ctx, list, client.InNamespace(c.options.name))).To(Succeed())
 		g.Expect(itemsOf(g, list)).To(BeEmpty(), "%T", list)
 	}
 	// Nobody collects the garbage here: the bootstrap data of Machines that were replaced stay.
-	g.Expect(apierrors.IsNotFound(from.Client.Get(ctx, client.ObjectKey{Namespace: c.options.name, Name: "ssh"}, &corev1.Secret{}))).To(BeTrue())
+	g.Expect(apierrors.IsNotFound(from.Client.Get(ctx, client.ObjectKey{Namespace: c.options.name, Name: "ssh"},
+		&corev1.Secret{}))).To(BeTrue())
 	c.until("taking over", func() string {
 		for _, host := range c.quoinHosts(to) {
 			before := was[host.Name]
@@ -450,7 +460,8 @@ func (c *court) moveTo(g *WithT, to *plane.Plane, site *plane.Site, move func(ct
 			}
 			if host.Status.State != before.Status.State ||
 				conditions.IsTrue(&host, infrav1.HostReadyCondition) != conditions.IsTrue(&before, infrav1.HostReadyCondition) {
-				return fmt.Sprintf("%s is %s: %s", host.Name, host.Status.State, conditions.GetMessage(&host, infrav1.HostReadyCondition))
+				return fmt.Sprintf("%s is %s: %s", host.Name, host.Status.State,
+					conditions.GetMessage(&host, infrav1.HostReadyCondition))
 			}
 		}
 		return c.lacksWorkers()
@@ -554,16 +565,19 @@ func (c *court) makeWorker(name string, annotations map[string]string) {
 	of := metav1.ObjectMeta{Namespace: c.options.name, Name: name, Annotations: annotations,
 		Labels: map[string]string{clusterv1.ClusterNameLabel: c.key.Name}}
 	c.create(
-		&bootstrapv1.KubeadmConfig{ObjectMeta: *of.DeepCopy(), Spec: bootstrapv1.KubeadmConfigSpec{JoinConfiguration: bootstrapv1.JoinConfiguration{
-			NodeRegistration: bootstrapv1.NodeRegistrationOptions{Name: "{{ ds.meta_data.local_hostname }}"},
-		}}},
+		&bootstrapv1.KubeadmConfig{ObjectMeta: *of.DeepCopy(),
+			Spec: bootstrapv1.KubeadmConfigSpec{JoinConfiguration: bootstrapv1.JoinConfiguration{
+				NodeRegistration: bootstrapv1.NodeRegistrationOptions{Name: "{{ ds.meta_data.local_hostname }}"},
+			}}},
 		&infrav1.QuoinMachine{ObjectMeta: *of.DeepCopy(), Spec: infrav1.QuoinMachineSpec{
 			Artifacts: infrav1.Artifacts{Bundle: &infrav1.Bundle{Location: kube.BundleLocation}},
 		}},
 		&clusterv1.Machine{ObjectMeta: of, Spec: clusterv1.MachineSpec{
 			ClusterName: c.key.Name, Version: before,
-			Bootstrap:         clusterv1.Bootstrap{ConfigRef: clusterv1.ContractVersionedObjectReference{APIGroup: bootstrapv1.GroupVersion.Group, Kind: "KubeadmConfig", Name: of.Name}},
-			InfrastructureRef: clusterv1.ContractVersionedObjectReference{APIGroup: infrav1.GroupVersion.Group, Kind: "QuoinMachine", Name: of.Name},
+			Bootstrap: clusterv1.Bootstrap{ConfigRef: clusterv1.ContractVersionedObjectReference{
+				APIGroup: bootstrapv1.GroupVersion.Group, Kind: "KubeadmConfig", Name: of.Name}},
+			InfrastructureRef: clusterv1.ContractVersionedObjectReference{APIGroup: infrav1.GroupVersion.Group,
+				Kind: "QuoinMachine", Name: of.Name},
 		}},
 	)
 }
@@ -590,20 +604,24 @@ func TestANamespaceEndsWithItsHostsClean(t *testing.T) {
 	court.untilWhole("coming up")
 	court.addWorker()
 	kinds := []client.Object{
-		&corev1.Secret{}, &infrav1.QuoinHost{}, &infrav1.QuoinMachine{}, &infrav1.QuoinMachineTemplate{}, &infrav1.QuoinCluster{},
-		&bootstrapv1.KubeadmConfig{}, &controlplanev1.QuoinControlPlane{}, &clusterv1.Machine{}, &clusterv1.Cluster{}, &corev1.ConfigMap{},
+		&corev1.Secret{}, &infrav1.QuoinHost{}, &infrav1.QuoinMachine{}, &infrav1.QuoinMachineTemplate{},
+		&infrav1.QuoinCluster{}, &bootstrapv1.KubeadmConfig{}, &controlplanev1.QuoinControlPlane{}, &clusterv1.Machine{},
+		&clusterv1.Cluster{}, &corev1.ConfigMap{},
 	}
-	g.Expect(court.plane.Client.Delete(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "ends"}})).To(Succeed())
+	g.Expect(court.plane.Client.Delete(t.Context(),
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "ends"}})).To(Succeed())
 	court.until("the end of the namespace", func() string {
 		// As the controller of namespaces does, which does not run here.
 		for _, kind := range kinds {
-			if err := court.plane.Client.DeleteAllOf(t.Context(), kind, client.InNamespace("ends")); err != nil && !apierrors.IsInternalError(err) {
+			if err := court.plane.Client.DeleteAllOf(t.Context(), kind, client.InNamespace("ends")); err != nil &&
+				!apierrors.IsInternalError(err) {
 				return fmt.Sprintf("deleting %T: %v", kind, err)
 			}
 		}
 		var left []string
-		for _, list := range []client.ObjectList{&corev1.SecretList{}, &infrav1.QuoinHostList{}, &infrav1.QuoinMachineList{}, &infrav1.QuoinClusterList{},
-			&bootstrapv1.KubeadmConfigList{}, &controlplanev1.QuoinControlPlaneList{}, &clusterv1.MachineList{}, &clusterv1.ClusterList{}} {
+		for _, list := range []client.ObjectList{&corev1.SecretList{}, &infrav1.QuoinHostList{}, &infrav1.QuoinMachineList{},
+			&infrav1.QuoinClusterList{}, &bootstrapv1.KubeadmConfigList{}, &controlplanev1.QuoinControlPlaneList{},
+			&clusterv1.MachineList{}, &clusterv1.ClusterList{}} {
 			if err := court.plane.Client.List(t.Context(), list, client.InNamespace("ends")); err != nil {
 				return err.Error()
 			}

@@ -54,8 +54,8 @@ const (
 func upstreamScheme() (*runtime.Scheme, error) {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
-		clientgoscheme.AddToScheme, apiextensionsv1.AddToScheme, clusterv1.AddToScheme, clusterv1beta1.AddToScheme, bootstrapv1.AddToScheme, bootstrapv1beta1.AddToScheme,
-		runtimev1.AddToScheme,
+		clientgoscheme.AddToScheme, apiextensionsv1.AddToScheme, clusterv1.AddToScheme, clusterv1beta1.AddToScheme,
+		bootstrapv1.AddToScheme, bootstrapv1beta1.AddToScheme, runtimev1.AddToScheme,
 	} {
 		if err := add(scheme); err != nil {
 			return nil, fmt.Errorf("building the scheme of Cluster API: %w", err)
@@ -65,7 +65,9 @@ func upstreamScheme() (*runtime.Scheme, error) {
 }
 
 // upstreamOptions are the options that Cluster API's managers run with, beside other managers in one process.
-func (p *Plane) upstreamOptions(scheme *runtime.Scheme, c cache.Options, o client.Options, place string, dead func() bool) ctrl.Options {
+func (p *Plane) upstreamOptions(
+	scheme *runtime.Scheme, c cache.Options, o client.Options, place string, dead func() bool,
+) ctrl.Options {
 	return ctrl.Options{
 		Scheme: scheme, Metrics: metricsserver.Options{BindAddress: "0"}, HealthProbeBindAddress: "0",
 		Cache: c, Client: o, WebhookServer: p.door.place(place, dead),
@@ -78,8 +80,8 @@ func beside(workers int) controller.Options {
 	return controller.Options{SkipNameValidation: ptr.To(true), MaxConcurrentReconciles: workers}
 }
 
-// runCore runs what a control plane meets of Cluster API's core, in one namespace, with the settings of its own manager; with
-// workers, also what makes them, and with topologies what makes Clusters of a ClusterClass.
+// runCore runs what a control plane meets of Cluster API's core, in one namespace, with the settings of its own
+// manager; with workers, also what makes them, and with topologies what makes Clusters of a ClusterClass.
 func (p *Plane) runCore(ctx context.Context, m *Manager, o SiteOptions) error {
 	namespace, place := o.Namespace, o.Namespace+"-core"
 	scheme, err := upstreamScheme()
@@ -89,12 +91,14 @@ func (p *Plane) runCore(ctx context.Context, m *Manager, o SiteOptions) error {
 	cached := coresetup.ManagerCacheOptions(scheme, p.name+"-"+coreManager+"-"+namespace, namespace, 10*time.Minute)
 	if o.Workers {
 		// Those that make workers wait until a cache has what they wrote, and no cache of one namespace tells them.
-		cached.DefaultNamespaces, cached.DefaultFieldSelector = nil, fields.OneTermEqualSelector("metadata.namespace", namespace)
+		cached.DefaultNamespaces = nil
+		cached.DefaultFieldSelector = fields.OneTermEqualSelector("metadata.namespace", namespace)
 		for _, ofNone := range []client.Object{&apiextensionsv1.CustomResourceDefinition{}, &runtimev1.ExtensionConfig{}} {
 			cached.ByObject[ofNone] = cache.ByObject{Field: fields.Everything()} // no namespace has them
 		}
 	}
-	mgr, err := ctrl.NewManager(m.config(p.Config), p.upstreamOptions(scheme, cached, coresetup.ManagerClientOptions(), place, m.dead.Load))
+	mgr, err := ctrl.NewManager(m.config(p.Config), p.upstreamOptions(scheme, cached, coresetup.ManagerClientOptions(),
+		place, m.dead.Load))
 	if err != nil {
 		return fmt.Errorf("making core's manager: %w", err)
 	}
@@ -106,19 +110,22 @@ func (p *Plane) runCore(ctx context.Context, m *Manager, o SiteOptions) error {
 		return err
 	}
 	clusterCache, err := clustercache.SetupWithManager(ctx, mgr, clustercache.Options{
-		SecretClient: secrets, Cache: coresetup.ClusterCacheCacheOptions(), Client: coresetup.ClusterCacheClientOptions(coreManager, 20, 30),
+		SecretClient: secrets, Cache: coresetup.ClusterCacheCacheOptions(),
+		Client: coresetup.ClusterCacheClientOptions(coreManager, 20, 30),
 	}, beside(10))
 	if err != nil {
 		return err
 	}
 	retryConnections(clusterCache, o.Retry)
 	if err := (&cluster.Reconciler{
-		Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), ClusterCache: clusterCache, RemoteConnectionGracePeriod: 50 * time.Second,
+		Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), ClusterCache: clusterCache,
+		RemoteConnectionGracePeriod: 50 * time.Second,
 	}).SetupWithManager(ctx, mgr, beside(10)); err != nil {
 		return err
 	}
 	if err := (&machine.Reconciler{
-		Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), ClusterCache: clusterCache, RemoteConditionsGracePeriod: 5 * time.Minute,
+		Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), ClusterCache: clusterCache,
+		RemoteConditionsGracePeriod: 5 * time.Minute,
 	}).SetupWithManager(ctx, mgr, beside(10)); err != nil {
 		return err
 	}
@@ -137,7 +144,8 @@ func (p *Plane) runCore(ctx context.Context, m *Manager, o SiteOptions) error {
 			return err
 		}
 	}
-	if err := (&coreadmission.Cluster{Client: mgr.GetClient(), ClusterCacheReader: clusterCache}).SetupWebhookWithManager(mgr); err != nil {
+	if err := (&coreadmission.Cluster{Client: mgr.GetClient(),
+		ClusterCacheReader: clusterCache}).SetupWebhookWithManager(mgr); err != nil {
 		return err
 	}
 	if err := (&coreadmission.Machine{}).SetupWebhookWithManager(mgr); err != nil {
@@ -164,7 +172,8 @@ func (p *Plane) runBootstrap(ctx context.Context, m *Manager, namespace string, 
 		return err
 	}
 	mgr, err := ctrl.NewManager(m.config(p.Config), p.upstreamOptions(scheme,
-		bootstrapsetup.ManagerCacheOptions(scheme, p.name+"-"+bootstrapManager+"-"+namespace, namespace, 10*time.Minute), bootstrapsetup.ManagerClientOptions(), place, m.dead.Load))
+		bootstrapsetup.ManagerCacheOptions(scheme, p.name+"-"+bootstrapManager+"-"+namespace, namespace, 10*time.Minute),
+		bootstrapsetup.ManagerClientOptions(), place, m.dead.Load))
 	if err != nil {
 		return fmt.Errorf("making the bootstrap provider's manager: %w", err)
 	}
@@ -173,14 +182,16 @@ func (p *Plane) runBootstrap(ctx context.Context, m *Manager, namespace string, 
 		return err
 	}
 	clusterCache, err := clustercache.SetupWithManager(ctx, mgr, clustercache.Options{
-		SecretClient: secrets, Cache: bootstrapsetup.ClusterCacheCacheOptions(), Client: bootstrapsetup.ClusterCacheClientOptions(bootstrapManager, 20, 30),
+		SecretClient: secrets, Cache: bootstrapsetup.ClusterCacheCacheOptions(),
+		Client: bootstrapsetup.ClusterCacheClientOptions(bootstrapManager, 20, 30),
 	}, beside(10))
 	if err != nil {
 		return err
 	}
 	retryConnections(clusterCache, retry)
 	if err := (&kubeadmconfig.Reconciler{
-		Client: mgr.GetClient(), SecretCachingClient: secrets, APIReader: mgr.GetAPIReader(), ClusterCache: clusterCache, TokenTTL: kubeadmconfig.DefaultTokenTTL,
+		Client: mgr.GetClient(), SecretCachingClient: secrets, APIReader: mgr.GetAPIReader(), ClusterCache: clusterCache,
+		TokenTTL: kubeadmconfig.DefaultTokenTTL,
 	}).SetupWithManager(ctx, mgr, beside(10)); err != nil {
 		return err
 	}
@@ -245,8 +256,8 @@ func runTopologies(ctx context.Context, mgr ctrl.Manager, clusterCache clusterca
 	return (&coreadmission.ClusterClass{Client: mgr.GetClient()}).SetupWebhookWithManager(mgr)
 }
 
-// retryConnections says how soon a workload cluster that did not answer is tried again; 30 s in production, where an API
-// server takes its time to come up.
+// retryConnections says how soon a workload cluster that did not answer is tried again; 30 s in production, where an
+// API server takes its time to come up.
 func retryConnections(c clustercache.ClusterCache, after time.Duration) {
 	if tunable, ok := c.(interface{ SetConnectionCreationRetryInterval(time.Duration) }); ok && after > 0 {
 		tunable.SetConnectionCreationRetryInterval(after)
