@@ -302,7 +302,7 @@ func TestAPreflight(t *testing.T) {
 			func(f *Facts) { f.Nodes[0].Status.Conditions[0].Status = corev1.ConditionUnknown },
 			func(f *Facts) { f.Nodes[0] = node("a", taint("gpu", corev1.TaintEffectNoExecute)) },
 		},
-		"Passed Passed Passed Passed Warning Passed Passed Passed": {func(f *Facts) { f.Unmounted = []string{"snapshots"} }},
+		"Passed Passed Passed Passed Warning Passed Passed Passed": {func(f *Facts) { f.Volumes = []string{"snapshots"} }},
 		"Passed Passed Passed Passed Passed Warning Passed Passed": {func(f *Facts) { f.Served = []string{"bundles"} }},
 	} {
 		for i, change := range changes {
@@ -334,8 +334,10 @@ func TestVolumesThatTheTargetsManagersLackAreNamed(t *testing.T) {
 			VolumeMounts: []corev1.VolumeMount{{MountPath: path}}}}
 		return []appsv1.Deployment{{}, d}
 	}
-	const snapshots = "snapshots of QuoinControlPlane volume (--backup-directory)"
-	const bundles = "bundles of QuoinMachineTemplate t3 (/bundles/{{version}})"
+	const snapshots = "its managers have no volume for snapshots of QuoinControlPlane volume (--backup-directory)"
+	const left = "snapshots of QuoinControlPlane volume until now stay in the source's volume: unless both sides have one, " +
+		"copy them, or make one on the target before the source goes"
+	const bundles = "its managers have no volume for bundles of QuoinMachineTemplate t3 (/bundles/{{version}})"
 	for _, row := range []struct {
 		managers []appsv1.Deployment
 		missing  []string
@@ -343,13 +345,13 @@ func TestVolumesThatTheTargetsManagersLackAreNamed(t *testing.T) {
 		{nil, []string{snapshots, bundles}},
 		{manager("/bundles"), []string{snapshots}},
 		{manager("/bund"), []string{snapshots, bundles}},
-		{manager("/var/lib/quoin", "--backup-directory=/var/lib/quoin/backup"), []string{bundles}},
+		{manager("/var/lib/quoin", "--backup-directory=/var/lib/quoin/backup"), []string{left, bundles}},
 		{manager("/var/lib/other", "--backup-directory=/var/lib/quoin/backup"), []string{snapshots, bundles}},
-		{append(manager("/bundles"), manager("/b/", "--backup-directory=/b")...), nil},
+		{append(manager("/bundles"), manager("/b/", "--backup-directory=/b")...), []string{left}},
 	} {
-		g.Expect(Unmounted(planes, templates, row.managers)).To(Equal(row.missing))
+		g.Expect(Volumes(planes, templates, row.managers)).To(Equal(row.missing))
 	}
-	g.Expect(Unmounted(planes[1:], templates[:3], nil)).To(BeEmpty())
+	g.Expect(Volumes(planes[1:], templates[:3], nil)).To(BeEmpty())
 }
 
 // What hosts fetch from a kind cluster is gone with it, whoever reaches it today.

@@ -45,8 +45,8 @@ type Facts struct {
 	Existing []Object
 	// Nodes of the target.
 	Nodes []corev1.Node
-	// Unmounted is what the managers of the target have no volume for.
-	Unmounted []string
+	// Volumes says what of the managers' volumes the target lacks.
+	Volumes []string
 	// Served is what the source itself serves of what moves, with its address and whose that is.
 	Served []string
 	// Reach is what the target reaches.
@@ -127,9 +127,8 @@ func (f Facts) nodes() Check {
 // volumes warns only: whoever moves back to delete a cluster needs none.
 func (f Facts) volumes() Check {
 	c := Check{Name: "Volumes of managers are mounted on the target", Result: Passed, Message: "none is missing"}
-	if len(f.Unmounted) > 0 {
-		c.Result = Warning
-		c.Message = "its managers have no volume for " + strings.Join(f.Unmounted, ", ")
+	if len(f.Volumes) > 0 {
+		c.Result, c.Message = Warning, strings.Join(f.Volumes, "; ")
 	}
 	return c
 }

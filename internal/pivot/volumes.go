@@ -13,16 +13,23 @@ import (
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 )
 
-// Unmounted names what moves and rests on a volume of the managers that those of the target do not have, by their
-// Deployments: snapshots in a volume, and bundles that are sent from a folder.
-func Unmounted(
+// Volumes says what is missing of what moves and rests on a volume of the managers, by the Deployments of those of the
+// target: snapshots in a volume, and bundles that are sent from a folder. Snapshots that are there stay in the source's
+// volume, which goes with it, unless both sides have the same one; nobody can see that from here.
+func Volumes(
 	planes []controlplanev1.QuoinControlPlane, templates []infrav1.QuoinMachineTemplate, managers []appsv1.Deployment,
 ) []string {
 	var missing []string
 	for i := range planes {
 		backup := planes[i].Spec.Backup
-		if backup != nil && backup.Store.Volume != nil && !slices.ContainsFunc(managers, keepsBackups) {
-			missing = append(missing, "snapshots of QuoinControlPlane "+planes[i].Name+" (--backup-directory)")
+		switch {
+		case backup == nil || backup.Store.Volume == nil:
+		case !slices.ContainsFunc(managers, keepsBackups):
+			missing = append(missing, "its managers have no volume for snapshots of QuoinControlPlane "+planes[i].Name+
+				" (--backup-directory)")
+		default:
+			missing = append(missing, "snapshots of QuoinControlPlane "+planes[i].Name+" until now stay in the source's "+
+				"volume: unless both sides have one, copy them, or make one on the target before the source goes")
 		}
 	}
 	for i := range templates {
@@ -31,7 +38,7 @@ func Unmounted(
 			continue
 		}
 		if !slices.ContainsFunc(managers, func(d appsv1.Deployment) bool { return mounts(d, bundle.Location) }) {
-			missing = append(missing, "bundles of QuoinMachineTemplate "+templates[i].Name+" ("+bundle.Location+")")
+			missing = append(missing, "its managers have no volume for bundles of QuoinMachineTemplate "+templates[i].Name+" ("+bundle.Location+")")
 		}
 	}
 	return missing

@@ -6,6 +6,7 @@ package sim_test
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -19,9 +20,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	clusterctlv1 "sigs.k8s.io/cluster-api/cmd/clusterctl/api/v1alpha3"
 	"sigs.k8s.io/cluster-api/cmd/clusterctl/client/cluster"
+	"sigs.k8s.io/cluster-api/util/conditions"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
@@ -62,37 +65,53 @@ func TestAMoverThatDiesAnywhere(t *testing.T) {
 // Proves: S0-65, S0-68
 //
 // TestAPivotThatDiesAnywhere kills `clusterctl quoin pivot` before each of its writes, whose workspace is lost with it, and
-// has the same command go on. Each time the node ends up in the target, in the next generation, with its host as it was.
+// has the same command go on: the node ends up in the target, in the next generation, with its host as it was. In another
+// namespace it is undone: the node stays where it was, or, behind the point of no return, that is refused.
 func TestAPivotThatDiesAnywhere(t *testing.T) {
 	needsTime(t)
 	fleet := newFleet(t, kube.Options{}, nil)
 	second := secondPlane(t)
 	var writes []string
 	pivotKilledBefore(t, newMovable(t, fleet, "pivot-none", second), 0, &writes)
-	table := make([]movedOver, len(writes))
+	table, undone := make([]movedOver, len(writes)), make([]movedOver, len(writes))
 	t.Run("cases", func(t *testing.T) {
 		for i, what := range writes {
 			t.Run(fmt.Sprintf("%d %s", i+1, what), func(t *testing.T) {
 				t.Parallel()
 				table[i] = pivotKilledBefore(t, newMovable(t, fleet, fmt.Sprintf("pivot-%d", i+1), second), i+1, nil)
 			})
+			t.Run(fmt.Sprintf("%d %s, undone", i+1, what), func(t *testing.T) {
+				t.Parallel()
+				undone[i] = pivotUndone(t, newMovable(t, fleet, fmt.Sprintf("undone-%d", i+1), second), nth(i+1))
+			})
 		}
 	})
 	var text strings.Builder
 	w := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "write\tkilled before it\toutcome of the same command")
+	fmt.Fprintln(w, "write\tkilled before it\toutcome of the same command\tand of --abort")
 	for i, line := range table {
-		fmt.Fprintf(w, "%d\t%s\t%s\n", i+1, line.last, cmp.Or(line.outcome, "FAILED"))
+		fmt.Fprintf(w, "%d\t%s\t%s\t%s\n", i+1, line.last, cmp.Or(line.outcome, "FAILED"), cmp.Or(undone[i].outcome, "FAILED"))
 	}
 	_ = w.Flush()
 	artifact(t, "pivot-table.txt", text.String())
 }
 
+// Proves: S0-68
+//
+// A pivot that dies when everything is copied is undone while managers run on both sides: those of the source act again, the
+// target has nothing, and the same pivot can be made anew.
+func TestAPivotIsUndone(t *testing.T) {
+	t.Parallel()
+	m := newMovable(t, newFleet(t, kube.Options{}, nil), "undone", secondPlane(t))
+	line := pivotUndone(t, m, func(what string) bool { return what == "target update ConfigMap quoin-pivot" })
+	m.g.Expect(line.outcome).To(Equal("undone; pivoted anew: node kept, generation 2"))
+}
+
 // pivotKilledBefore pivots the lab's objects, kills that before the write, and has it go on; 0 kills nobody.
 func pivotKilledBefore(t *testing.T, m *movable, number int, writes *[]string) (line movedOver) {
-	n := 0
-	err := m.pivot(func(what string) bool {
-		if n++; n == number {
+	kills := nth(number)
+	err := m.pivot(pivot.Wish{}, func(what string) bool {
+		if kills(what) {
 			line.last = what
 			return false
 		}
@@ -105,7 +124,7 @@ func pivotKilledBefore(t *testing.T, m *movable, number int, writes *[]string) (
 		m.g.Expect(line.last).NotTo(BeEmpty(), "there are fewer writes")
 		m.g.Expect(err).To(HaveOccurred())
 		m.outlastRun()
-		err = m.pivot(func(string) bool { return true })
+		err = m.pivot(pivot.Wish{}, all)
 	}
 	m.g.Expect(err).NotTo(HaveOccurred())
 	m.settled()
@@ -113,8 +132,62 @@ func pivotKilledBefore(t *testing.T, m *movable, number int, writes *[]string) (
 	return line
 }
 
+// pivotUndone pivots the lab's objects, kills that before a write, and has it undone. What is undone is as it was, and can be
+// pivoted; what cannot be undone any more is finished.
+func pivotUndone(t *testing.T, m *movable, kills func(what string) bool) (line movedOver) {
+	m.g.Expect(m.pivot(pivot.Wish{}, func(what string) bool {
+		if kills(what) {
+			line.last = what
+		}
+		return line.last == ""
+	})).NotTo(Succeed())
+	m.g.Expect(line.last).NotTo(BeEmpty(), "there are fewer writes")
+	m.outlastRun()
+	err := m.pivot(pivot.Wish{Abort: true}, all)
+	switch {
+	case errors.Is(err, execute.ErrUndone):
+		line.outcome = "undone"
+		m.stayed()
+	case strings.Contains(err.Error(), "no pivot is under way"):
+		line.outcome = "nothing to undo"
+		m.stayed()
+	default:
+		m.g.Expect(err).To(MatchError(ContainSubstring("the point of no return is behind")))
+		line.outcome = "refused"
+	}
+	m.g.Expect(m.pivot(pivot.Wish{}, all)).To(Succeed())
+	m.settled()
+	line.outcome += "; pivoted anew: " + m.kept()
+	return line
+}
+
+// nth is true for that write alone; for none with 0.
+func nth(number int) func(string) bool {
+	n := 0
+	return func(string) bool { n++; return n == number }
+}
+
+func all(string) bool { return true }
+
+// stayed asserts that the source has everything and acts, as if no pivot had begun, and that the target has nothing.
+func (m *movable) stayed() {
+	m.t.Helper()
+	cluster := &clusterv1.Cluster{}
+	m.g.Expect(m.plane.Client.Get(m.t.Context(), client.ObjectKey{Namespace: m.key.Namespace, Name: "c"}, cluster)).To(Succeed())
+	m.g.Expect(ptr.Deref(cluster.Spec.Paused, false)).To(BeFalse())
+	m.held(m.plane, m.second)
+	m.g.Eventually(func(g Gomega) {
+		quoinMachine := &infrav1.QuoinMachine{}
+		g.Expect(m.plane.Client.Get(m.t.Context(), client.ObjectKey{Namespace: m.key.Namespace, Name: "m"}, quoinMachine)).To(Succeed())
+		g.Expect(conditions.IsFalse(quoinMachine, clusterv1.PausedCondition)).To(BeTrue())
+	}).WithTimeout(patience).Should(Succeed(), "its manager acts again")
+	m.g.Expect(m.treesNow()).To(Equal(m.trees), "no host is changed")
+	m.look()
+	m.g.Expect(m.generations).To(Equal([]int64{1}))
+}
+
 // pivot does what the command does, until it is killed before a write that it is not let through.
-func (m *movable) pivot(lets func(what string) bool) error {
+func (m *movable) pivot(wish pivot.Wish, lets func(what string) bool) error {
 	ctx, kill := context.WithCancel(m.t.Context())
 	defer kill()
 	before := func(w execute.Write) error {
@@ -132,7 +205,7 @@ func (m *movable) pivot(lets func(what string) bool) error {
 		sides[name] = side
 	}
 	return (&execute.Pivot{Source: sides["source"], Target: sides["target"], Namespace: m.key.Namespace, Local: nowhere{},
-		Report: m.t.Logf}).Run(ctx, pivot.Wish{})
+		Report: m.t.Logf}).Run(ctx, wish)
 }
 
 // outlastRun has the run that was killed have said nothing for long, which is what the next one waits for.
@@ -304,14 +377,20 @@ func (m *movable) settled() {
 		g.Expect(free.Status.State).To(Equal(infrav1.HostStateAvailable))
 		g.Expect(free.Spec.HeldFor).To(BeNil())
 	}).WithTimeout(patience).Should(Succeed())
+	m.held(m.second, m.plane)
+}
+
+// held asserts that the one side has everything, and the other one nothing.
+func (m *movable) held(one, other *plane.Plane) {
+	m.t.Helper()
 	for list, count := range map[client.ObjectList]int{
 		&clusterv1.ClusterList{}: 1, &infrav1.QuoinClusterList{}: 1, &clusterv1.MachineList{}: 1,
 		&infrav1.QuoinMachineList{}: 1, &infrav1.QuoinHostList{}: 2, &corev1.SecretList{}: 2,
 	} {
-		m.g.Expect(m.plane.Client.List(m.t.Context(), list, client.InNamespace(m.key.Namespace))).To(Succeed())
-		m.g.Expect(itemsOf(m.g, list)).To(BeEmpty(), "%T in the source", list)
-		m.g.Expect(m.second.Client.List(m.t.Context(), list, client.InNamespace(m.key.Namespace))).To(Succeed())
-		m.g.Expect(itemsOf(m.g, list)).To(HaveLen(count), "%T in the target", list)
+		m.g.Expect(other.Client.List(m.t.Context(), list, client.InNamespace(m.key.Namespace))).To(Succeed())
+		m.g.Expect(itemsOf(m.g, list)).To(BeEmpty(), "%T of the other side", list)
+		m.g.Expect(one.Client.List(m.t.Context(), list, client.InNamespace(m.key.Namespace))).To(Succeed())
+		m.g.Expect(itemsOf(m.g, list)).To(HaveLen(count), "%T", list)
 	}
 }
 

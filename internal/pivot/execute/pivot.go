@@ -313,7 +313,7 @@ func (p *Pivot) facts(ctx context.Context) (facts pivot.Facts, r *run, err error
 	if err != nil {
 		return facts, nil, err
 	}
-	facts.Unmounted = pivot.Unmounted(planes, templates, managers.Items)
+	facts.Volumes = pivot.Volumes(planes, templates, managers.Items)
 	own, services := &corev1.NodeList{}, &corev1.ServiceList{}
 	for _, list := range []client.ObjectList{own, services} {
 		if err := p.Source.Client.List(ctx, list); err != nil {
