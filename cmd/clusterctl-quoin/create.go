@@ -169,16 +169,22 @@ func (c *creation) run(ctx context.Context, name string) error {
 		return nil
 	}
 	if err := reachAll(ctx, s, c.say); err != nil {
-		if w.hasBootstrap() {
-			return fmt.Errorf("%w\nThe bootstrap cluster is kept. Look into it:\n"+
-				"  kubectl --kubeconfig %s -n %s get clusters,machines,quoinhosts\n"+
-				"The same command goes on. To give up, delete Cluster %s there, which resets the hosts, and then:\n"+
-				"  clusterctl quoin bootstrap delete %s", err, w.bootstrapKubeconfig(), namespace, name, name)
-		}
-		return err
+		return s.directions(err)
 	}
 	fmt.Fprintf(c.out, "cluster %s manages itself: %s\n", name, w.kubeconfig())
 	return nil
+}
+
+// directions says where the bootstrap cluster is that a creation which ended early leaves, and what to do. A refusal of
+// one of several stages is none of the command: its exit code would say that nothing was done.
+func (s *realSite) directions(err error) error {
+	if !s.workspace.hasBootstrap() {
+		return err
+	}
+	return fmt.Errorf("%s\nThe bootstrap cluster is kept. Look into it:\n"+
+		"  kubectl --kubeconfig %s -n %s get clusters,machines,quoinhosts\n"+
+		"The same command goes on. To give up, delete Cluster %s there, which resets the hosts, and then:\n"+
+		"  clusterctl quoin bootstrap delete %[4]s", err.Error(), s.workspace.bootstrapKubeconfig(), s.namespace, s.name)
 }
 
 // say prints a line with the time.

@@ -71,6 +71,18 @@ func TestHelpAndTables(t *testing.T) {
 		"preflight": checkTable(checks),
 		"status":    statusTable(status),
 	}
+	// What is said where a command that has several stages ends early (S0-69).
+	kept, gone := workspace{t.TempDir()}, workspace{"nowhere"}
+	NewWithT(t).Expect(os.WriteFile(kept.bootstrapKubeconfig(), nil, 0o600)).To(Succeed())
+	refused := fmt.Errorf("cannot pivot to the cluster itself: %w: Cluster prod is paused", execute.ErrRefused)
+	early := map[string]string{}
+	for name, err := range map[string]error{
+		"create":                            (&realSite{workspace: kept, namespace: "site", name: "prod"}).directions(refused),
+		"create, before there is a cluster": (&realSite{workspace: gone, namespace: "site", name: "prod"}).directions(refused),
+		"upgrade --use-bootstrap":           (&detour{raise: &raise{wish: quoinv1.ClusterUpgradeSpec{ClusterName: "prod"}}}).directions(refused),
+	} {
+		early[name] = fmt.Sprintf("%s\nexit code %d", strings.ReplaceAll(err.Error(), kept.dir, "quoin-workspace/prod"), exitCode(err))
+	}
 	datadriven.RunTest(t, "testdata/output.txt", func(t *testing.T, d *datadriven.TestData) string {
 		var out bytes.Buffer
 		switch d.Cmd {
@@ -80,6 +92,8 @@ func TestHelpAndTables(t *testing.T) {
 			if err := root.ExecuteContext(t.Context()); err != nil {
 				fmt.Fprintln(&out, "Error:", err)
 			}
+		case "directions":
+			fmt.Fprintln(&out, early[d.Input])
 		case "table":
 			format := ""
 			d.MaybeScanArgs(t, "o", &format)
