@@ -573,6 +573,10 @@ func TestAPivotThatWouldNotGoWellDoesNotBegin(t *testing.T) {
 				To(Succeed())
 		}, "Secret ssh"},
 		"paused": {func(s *site) { s.pause(s.source) }, "--take-over"},
+		"versions": {func(s *site) { // the rows come one after another
+			s.g.Expect(provider(s.target, "v0.0.9")).To(Succeed())
+			s.t.Cleanup(func() { s.g.Expect(provider(s.target, "v0.1.0")).To(Succeed()) })
+		}, "is older than in the source cluster"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newSite(t, "begins-"+name)
