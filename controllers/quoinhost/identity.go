@@ -29,7 +29,7 @@ import (
 func (r *Reconciler) alike(ctx context.Context, host *infrav1.QuoinHost) ([]infrav1.QuoinHost, error) {
 	var found []infrav1.QuoinHost
 	seen := map[client.ObjectKey]bool{client.ObjectKeyFromObject(host): true}
-	for _, identity := range placement.IdentitiesOf(host.Status.Facts) {
+	for _, identity := range placement.IdentitiesOf(host) {
 		hosts := &infrav1.QuoinHostList{}
 		with := fieldindex.HostsWithIdentity(identity)
 		if err := r.Client.List(ctx, hosts, with, client.UnsafeDisableDeepCopy); err != nil {
@@ -61,7 +61,7 @@ func (r *reconciliation) compareIdentity(ctx context.Context) error {
 		return nil
 	}
 	other := &r.alike[0]
-	common := placement.Common(placement.IdentitiesOf(r.host.Status.Facts), placement.IdentitiesOf(other.Status.Facts))
+	common := placement.Common(placement.IdentitiesOf(r.host), placement.IdentitiesOf(other))
 	message := fmt.Sprintf("%s is also that of QuoinHost %s, so no Cluster gets both; %s. If they are one machine, "+
 		"delete one of the two. To have it read again without a reboot: %s",
 		common, nameOf(other), common.Remedy(), annotate(r.host, infrav1.RetryAnnotation, ""))
@@ -91,7 +91,7 @@ func (r *reconciliation) outranked(ctx context.Context) (string, error) {
 			nameOf(other) > nameOf(r.host) {
 			continue
 		}
-		common := placement.Common(placement.IdentitiesOf(r.host.Status.Facts), placement.IdentitiesOf(other.Status.Facts))
+		common := placement.Common(placement.IdentitiesOf(r.host), placement.IdentitiesOf(other))
 		return fmt.Sprintf("%s is also that of QuoinHost %s, which Machine %s of the same Cluster has, so kubeadm is not "+
 			"run here; %s. Or delete Machine %s, and its replacement takes another host", common, nameOf(other), machine.Name,
 			common.Remedy(), r.claim.machine.Name), nil
@@ -133,7 +133,7 @@ func identityChanged() predicate.Predicate {
 		before, ok1 := e.ObjectOld.(*infrav1.QuoinHost)
 		after, ok2 := e.ObjectNew.(*infrav1.QuoinHost)
 		same := func() bool {
-			return slices.Equal(placement.IdentitiesOf(before.Status.Facts), placement.IdentitiesOf(after.Status.Facts))
+			return slices.Equal(placement.IdentitiesOf(before), placement.IdentitiesOf(after))
 		}
 		return ok1 && ok2 && (!same() ||
 			!equality.Semantic.DeepEqual(before.Spec.ConsumerNamespaces, after.Spec.ConsumerNamespaces) ||
