@@ -69,7 +69,8 @@ type Target struct {
 	Control func(ctx context.Context, network, address string, c syscall.RawConn) error
 }
 
-// Machine is by what a computer is known, of which one suffices. What is empty is unknown.
+// Machine is by what a computer is known, of which one suffices where the others do not differ. What is empty is
+// unknown.
 type Machine struct {
 	// ID is a person's word: the UUID, the SerialNumber or the SKU that the BMC itself says, as it is written there.
 	// Nothing else counts then.
