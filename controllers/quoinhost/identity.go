@@ -21,6 +21,7 @@ import (
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/fieldindex"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/hostpower"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/placement"
 )
 
@@ -50,10 +51,14 @@ func (r *Reconciler) alike(ctx context.Context, host *infrav1.QuoinHost) ([]infr
 
 func nameOf(host *infrav1.QuoinHost) string { return host.Namespace + "/" + host.Name }
 
-// compareIdentity notes which hosts are like this one. Free hosts of that kind may serve different Clusters.
+// compareIdentity notes which hosts are like this one, and which its BMC may be meant for. Free hosts of that kind may
+// serve different Clusters.
 func (r *reconciliation) compareIdentity(ctx context.Context) error {
 	var err error
 	if r.alike, err = r.controller.alike(ctx, r.host); err != nil {
+		return err
+	}
+	if r.sharesUUID, err = hostpower.SharesUUID(ctx, r.controller.Client, r.host); err != nil {
 		return err
 	}
 	if len(r.alike) == 0 {

@@ -163,7 +163,7 @@ func (r *Reconciler) defaults() {
 			bundleKeys: r.BundleKeys}
 	}
 	if r.Power == nil {
-		r.Power = &hostpower.Power{Reader: r.APIReader, Egress: r.Egress, Output: r.Connector.Output()}
+		r.Power = &hostpower.Power{Reader: r.APIReader, Hosts: r.Client, Egress: r.Egress, Output: r.Connector.Output()}
 	}
 	if r.PowerCalls == nil {
 		r.PowerCalls = async.New(async.Options{})

@@ -77,6 +77,8 @@ type Machine struct {
 	ID string
 	// UUID of its firmware, in either byte order; Serial number of its maker.
 	UUID, Serial string
+	// Shared names another machine that has the UUID and a BMC, so that none of these says which of the two it is.
+	Shared string
 }
 
 // Client talks to one BMC. It is safe for concurrent use; Close ends its session and its connections.

@@ -119,10 +119,14 @@ func (c *Client) identify(path string, system computer) error {
 		// Boards of a make may have one UUID, but no two machines a serial number.
 		same, e.Differs = firmware.SameUUID(meant.UUID, system.uuid) && !e.Differs, true
 	}
-	if same {
-		return nil
+	switch {
+	case !same:
+		return e
+	case meant.ID == "" && meant.Shared != "":
+		e.Differs = false
+		return e
 	}
-	return e
+	return nil
 }
 
 func (c *Client) systemPath(ctx context.Context) (string, error) {
