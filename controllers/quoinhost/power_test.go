@@ -89,6 +89,8 @@ func TestABMCThatWouldBeOfNoUseIsNamedWhileTheHostIsWell(t *testing.T) {
 			says: "does not answer", times: 25},
 		"it refuses the account": {err: &redfish.AuthenticationError{Address: "192.0.2.111", Action: "log in", Status: 401},
 			says: "refuses the user name or the password", reason: infrav1.HostBMCLoginRefusedReason, times: 2},
+		"it presents another certificate": {err: &redfish.CertificateError{Address: "192.0.2.111", Expected: "5f1c", Seen: "0b77"},
+			says: "expected 5f1c, seen 0b77; if that is right, pin the new one in spec.bmc.certificateFingerprint", times: 25},
 		"it is another machine's":      {err: &redfish.IdentityError{Address: "192.0.2.111"}, says: "192.0.2.111", times: 25},
 		"it says that the host is off": {state: "Off", says: "the power is off, and the host answers", times: 25},
 	} {
