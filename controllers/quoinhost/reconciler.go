@@ -160,7 +160,7 @@ func (r *Reconciler) defaults() {
 	}
 	if r.Provisioner == nil {
 		r.Provisioner = &sshProvisioner{connector: r.Connector, secrets: r.secretsOf, egress: r.Egress,
-			bundleKeys: r.BundleKeys}
+			bundleKeys: r.BundleKeys, pushes: async.NewSlots(maxPushes)}
 	}
 	if r.Power == nil {
 		r.Power = &hostpower.Power{Reader: r.APIReader, Hosts: r.Client, Egress: r.Egress, Output: r.Connector.Output()}
