@@ -237,6 +237,23 @@ func TestSilentHostsOfAnotherNamespaceHoldNoFencingUp(t *testing.T) {
 	w.until("given up", (*infrav1.QuoinHost).GivenUp)
 }
 
+// Nor does any number of them that answers make a lost rack look well.
+func TestHostsOfAnotherNamespaceThatAnswerFenceNobody(t *testing.T) {
+	w := silentWorld(t, withBMC)
+	since := w.host().Status.UnreachableSince.Add(4 * time.Minute)
+	w.create(neighbor("h2", &metav1.Time{Time: since}), neighbor("h3", nil))
+	for number := range 10 {
+		stranger := neighbor(fmt.Sprintf("h%d", number), nil)
+		stranger.Namespace = "strangers"
+		w.create(stranger)
+	}
+	deleteMachine(w)
+	found := w.untilReason(infrav1.HostFencedCondition, infrav1.HostDomainLostReason)
+	w.g.Expect(found.Message).To(And(ContainSubstring(`"rack-a"`), ContainSubstring("2 of 3")))
+	w.never("was touched", func(h *infrav1.QuoinHost) bool { return h.GivenUp() || h.Fenced() }, 30)
+	w.g.Expect(w.bmc.told()).To(BeEmpty())
+}
+
 func TestAHostAtWhichSomebodyWorksIsNotPowered(t *testing.T) {
 	w := silentWorld(t, withBMC)
 	w.update(modes["in maintenance"])

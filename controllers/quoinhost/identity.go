@@ -21,6 +21,7 @@ import (
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/fieldindex"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/hostpower"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/placement"
 )
 
@@ -29,7 +30,7 @@ import (
 func (r *Reconciler) alike(ctx context.Context, host *infrav1.QuoinHost) ([]infrav1.QuoinHost, error) {
 	var found []infrav1.QuoinHost
 	seen := map[client.ObjectKey]bool{client.ObjectKeyFromObject(host): true}
-	for _, identity := range placement.IdentitiesOf(host.Status.Facts) {
+	for _, identity := range placement.IdentitiesOf(host) {
 		hosts := &infrav1.QuoinHostList{}
 		with := fieldindex.HostsWithIdentity(identity)
 		if err := r.Client.List(ctx, hosts, with, client.UnsafeDisableDeepCopy); err != nil {
@@ -50,10 +51,14 @@ func (r *Reconciler) alike(ctx context.Context, host *infrav1.QuoinHost) ([]infr
 
 func nameOf(host *infrav1.QuoinHost) string { return host.Namespace + "/" + host.Name }
 
-// compareIdentity notes which hosts are like this one. Free hosts of that kind may serve different Clusters.
+// compareIdentity notes which hosts are like this one, and which its BMC may be meant for. Free hosts of that kind may
+// serve different Clusters.
 func (r *reconciliation) compareIdentity(ctx context.Context) error {
 	var err error
 	if r.alike, err = r.controller.alike(ctx, r.host); err != nil {
+		return err
+	}
+	if r.sharesUUID, err = hostpower.SharesUUID(ctx, r.controller.Client, r.host); err != nil {
 		return err
 	}
 	if len(r.alike) == 0 {
@@ -61,7 +66,7 @@ func (r *reconciliation) compareIdentity(ctx context.Context) error {
 		return nil
 	}
 	other := &r.alike[0]
-	common := placement.Common(placement.IdentitiesOf(r.host.Status.Facts), placement.IdentitiesOf(other.Status.Facts))
+	common := placement.Common(placement.IdentitiesOf(r.host), placement.IdentitiesOf(other))
 	message := fmt.Sprintf("%s is also that of QuoinHost %s, so no Cluster gets both; %s. If they are one machine, "+
 		"delete one of the two. To have it read again without a reboot: %s",
 		common, nameOf(other), common.Remedy(), annotate(r.host, infrav1.RetryAnnotation, ""))
@@ -91,7 +96,7 @@ func (r *reconciliation) outranked(ctx context.Context) (string, error) {
 			nameOf(other) > nameOf(r.host) {
 			continue
 		}
-		common := placement.Common(placement.IdentitiesOf(r.host.Status.Facts), placement.IdentitiesOf(other.Status.Facts))
+		common := placement.Common(placement.IdentitiesOf(r.host), placement.IdentitiesOf(other))
 		return fmt.Sprintf("%s is also that of QuoinHost %s, which Machine %s of the same Cluster has, so kubeadm is not "+
 			"run here; %s. Or delete Machine %s, and its replacement takes another host", common, nameOf(other), machine.Name,
 			common.Remedy(), r.claim.machine.Name), nil
@@ -133,7 +138,7 @@ func identityChanged() predicate.Predicate {
 		before, ok1 := e.ObjectOld.(*infrav1.QuoinHost)
 		after, ok2 := e.ObjectNew.(*infrav1.QuoinHost)
 		same := func() bool {
-			return slices.Equal(placement.IdentitiesOf(before.Status.Facts), placement.IdentitiesOf(after.Status.Facts))
+			return slices.Equal(placement.IdentitiesOf(before), placement.IdentitiesOf(after))
 		}
 		return ok1 && ok2 && (!same() ||
 			!equality.Semantic.DeepEqual(before.Spec.ConsumerNamespaces, after.Spec.ConsumerNamespaces) ||

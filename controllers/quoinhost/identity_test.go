@@ -116,6 +116,39 @@ func TestKubeadmRunsOnOneOfTwoHostsThatAreAlike(t *testing.T) {
 	}
 }
 
+// Containers and some boards of a make share a product UUID, so it counts where a BMC is known by it.
+func TestAProductUUIDIsOnesOwnWhereThereIsABMC(t *testing.T) {
+	const uuid, swapped = "33221100-5544-7766-8899-aabbccddeeff", "00112233-4455-6677-8899-AABBCCDDEEFF"
+	for name, c := range map[string]struct {
+		mine, others func(*infrav1.QuoinHost)
+		refused      bool
+	}{
+		"neither has a BMC": {nothing, nothing, false},
+		"the other has one": {nothing, withBMC, false},
+		"it has one":        {withBMC, nothing, false},
+		"both have one":     {withBMC, withBMC, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := claimedWorld(t, false)
+			w.update(c.mine)
+			w.create(twin(claimedBy("m2"), c.others, func(h *infrav1.QuoinHost) {
+				h.Name, h.Status.Facts = "h0", &infrav1.HostFacts{Hostname: "h0", MachineID: "abcd", ProductUUID: swapped}
+			}), peer("m2", "c1"))
+			w.room.facts.ProductUUID = uuid
+			if !c.refused {
+				w.untilState(infrav1.HostStateProvisioned)
+				w.g.Expect(condition1(w.host(), infrav1.HostUniqueCondition)).To(BeNil())
+				return
+			}
+			found := w.untilReason(infrav1.HostUniqueCondition, infrav1.HostDuplicateReason)
+			w.g.Expect(found.Status).To(Equal(metav1.ConditionFalse))
+			w.g.Expect(found.Message).To(And(ContainSubstring("product UUID"), ContainSubstring("QuoinHost hosts/h0")))
+			w.untilReason(infrav1.HostProvisionedCondition, infrav1.HostDuplicateReason)
+			w.g.Expect(w.room.count("provision")).To(BeZero())
+		})
+	}
+}
+
 // That it cannot be known says nothing against the host.
 func TestAFailedSearchForHostsThatAreAlikeIsNoDuplicate(t *testing.T) {
 	w := claimedWorld(t, false)

@@ -86,7 +86,7 @@ func (r *reconciliation) verifyBMC() time.Duration {
 	}
 	r.pace().mark(askingBMC)
 	host := r.host.DeepCopy()
-	power, done, err := async.Do(r.controller.PowerCalls, r.key(), "verify "+fingerprintOf(bmc), shortCall,
+	power, done, err := async.Do(r.controller.PowerCalls, r.key(), "verify "+r.askedOf(), shortCall,
 		func(ctx context.Context) (string, error) {
 			power, err := r.controller.Power.State(ctx, host)
 			return power, r.controller.redacted(ctx, host, err)
@@ -99,7 +99,7 @@ func (r *reconciliation) verifyBMC() time.Duration {
 		r.host.Status.Power = &infrav1.HostPower{}
 	}
 	// The state is not noted: it is old when somebody needs it, and would speak against a person's word for it then.
-	r.host.Status.Power.AskedAt, r.host.Status.Power.AskedOf = &metav1.Time{Time: r.now}, fingerprintOf(bmc)
+	r.host.Status.Power.AskedAt, r.host.Status.Power.AskedOf = &metav1.Time{Time: r.now}, r.askedOf()
 	if err == nil && power == powerOff {
 		err = fmt.Errorf("the BMC at %s says that the power is off, and the host answers: it is another computer's, or "+
 			"misbehaves; correct spec.bmc", bmc.Address)
@@ -122,7 +122,7 @@ func (r *reconciliation) verifyBMC() time.Duration {
 func (r *reconciliation) untilBMC() time.Duration {
 	known, power := conditions.Get(r.host, infrav1.HostBMCVerifiedCondition), r.host.Status.Power
 	if r.retried || known == nil || power == nil || power.AskedAt == nil ||
-		power.AskedOf != fingerprintOf(r.host.Spec.BMC) {
+		power.AskedOf != r.askedOf() {
 		return 0
 	}
 	every := r.timings().BMC
@@ -132,9 +132,9 @@ func (r *reconciliation) untilBMC() time.Duration {
 	return max(0, power.AskedAt.Add(every).Sub(r.now))
 }
 
-// fingerprintOf stands for what a QuoinHost says of its BMC.
-func fingerprintOf(bmc *infrav1.BMC) string {
-	text, _ := json.Marshal(bmc) // It has strings alone.
-	sum := sha256.Sum256(text)
+// askedOf stands for what a QuoinHost says of its BMC, and for the other host that it may be.
+func (r *reconciliation) askedOf() string {
+	text, _ := json.Marshal(r.host.Spec.BMC) // It has strings alone.
+	sum := sha256.Sum256(append(text, r.sharesUUID...))
 	return hex.EncodeToString(sum[:8])
 }

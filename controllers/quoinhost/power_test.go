@@ -6,6 +6,7 @@ package quoinhost
 import (
 	"cmp"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -16,9 +17,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/owner"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/async"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/hostaccess"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/hostpower"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/redfish"
 	"github.com/quoin-dev/cluster-api-provider-quoin/test/redfishtest"
 )
@@ -86,6 +89,8 @@ func TestABMCThatWouldBeOfNoUseIsNamedWhileTheHostIsWell(t *testing.T) {
 			says: "does not answer", times: 25},
 		"it refuses the account": {err: &redfish.AuthenticationError{Address: "192.0.2.111", Action: "log in", Status: 401},
 			says: "refuses the user name or the password", reason: infrav1.HostBMCLoginRefusedReason, times: 2},
+		"it presents another certificate": {err: &redfish.CertificateError{Address: "192.0.2.111", Expected: "5f1c", Seen: "0b77"},
+			says: "expected 5f1c, seen 0b77; if that is right, pin the new one in spec.bmc.certificateFingerprint", times: 25},
 		"it is another machine's":      {err: &redfish.IdentityError{Address: "192.0.2.111"}, says: "192.0.2.111", times: 25},
 		"it says that the host is off": {state: "Off", says: "the power is off, and the host answers", times: 25},
 	} {
@@ -115,6 +120,55 @@ func TestABMCThatWouldBeOfNoUseIsNamedWhileTheHostIsWell(t *testing.T) {
 			w.untilReason(infrav1.HostBMCVerifiedCondition, infrav1.HostBMCVerifiedReason)
 		})
 	}
+}
+
+// Two boards have one UUID, and one BMC is written as a name and as the address of that name: the host that dies must not
+// take the other one with it.
+func TestTwoHostsOfOneUUIDDoNotPowerEachOtherOff(t *testing.T) {
+	const uuid, swapped = "33221100-5544-7766-8899-aabbccddeeff", "00112233-4455-6677-8899-AABBCCDDEEFF"
+	identify := func(string) (uuid, serial, sku string) { return swapped, "S4EWNX0M", "" }
+	bmc := redfishtest.New(redfishtest.Options{Identify: identify})
+	t.Cleanup(bmc.Close)
+	at := func(address string) *infrav1.BMC {
+		return &infrav1.BMC{Address: address, CertificateFingerprint: bmc.Fingerprint(),
+			CredentialsRef: infrav1.SecretReference{Name: "bmc"}}
+	}
+	w := claimedWorld(t, false)
+	w.create(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "hosts", Name: "bmc"},
+		Type: corev1.SecretTypeBasicAuth, Data: map[string][]byte{corev1.BasicAuthUsernameKey: []byte(redfishtest.User),
+			corev1.BasicAuthPasswordKey: []byte(redfishtest.Password)}})
+	w.r.Power = &hostpower.Power{Reader: w.client, Hosts: w.client, Interval: time.Millisecond}
+	w.room.facts.ProductUUID = uuid
+	w.update(func(h *infrav1.QuoinHost) {
+		h.Spec.BMC = at(strings.Replace(bmc.Address(), "127.0.0.1", "localhost", 1))
+	})
+	w.untilState(infrav1.HostStateProvisioned)
+	w.untilReason(infrav1.HostBMCVerifiedCondition, infrav1.HostBMCVerifiedReason)
+
+	// No namespace may claim both, so that nothing else compares them.
+	other := twin(func(h *infrav1.QuoinHost) {
+		h.Spec.ConsumerNamespaces, h.Spec.BMC = []string{"hosts"}, at(bmc.Address())
+		h.Status.Facts = &infrav1.HostFacts{Hostname: "h2", ProductUUID: swapped}
+	})
+	w.update(func(h *infrav1.QuoinHost) { h.Spec.ConsumerNamespaces = []string{"team"} })
+	w.create(other)
+	found := w.untilReason(infrav1.HostBMCVerifiedCondition, infrav1.HostBMCFailedReason)
+	w.g.Expect(found.Status).To(Equal(metav1.ConditionFalse))
+	w.g.Expect(found.Message).To(And(ContainSubstring("QuoinHost hosts/h2 has this UUID"),
+		ContainSubstring("spec.bmc.systemID"), ContainSubstring("SerialNumber S4EWNX0M")))
+
+	w.addPeer("beside", func(*owner.Record) {})
+	w.room.set(func() { w.room.err = errNoRoute })
+	w.until("silent", func(h *infrav1.QuoinHost) bool { return h.Status.UnreachableSince != nil })
+	deleteMachine(w)
+	found = w.untilReason(infrav1.HostFencedCondition, infrav1.HostBMCFailedReason)
+	w.g.Expect(found.Message).To(ContainSubstring("spec.bmc.systemID"))
+	w.never("was given up", func(h *infrav1.QuoinHost) bool { return h.GivenUp() || h.Fenced() }, 20)
+	w.g.Expect(bmc.Orders()).To(BeEmpty())
+
+	w.update(func(h *infrav1.QuoinHost) { h.Spec.BMC.SystemID = "S4EWNX0M" })
+	w.until("fenced", (*infrav1.QuoinHost).Fenced)
+	w.g.Expect(bmc.Orders()).To(Equal([]string{"PowerCycle", "ForceOff"}))
 }
 
 // A BMC that answers much has the room of its namespace's hosts, and no other.

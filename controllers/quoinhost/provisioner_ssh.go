@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net/netip"
 	"strings"
-	"sync/atomic"
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/apiserver"
@@ -21,6 +20,7 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/reset"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/run"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/async"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/egress"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/hostaccess"
 )
@@ -34,8 +34,8 @@ type sshProvisioner struct {
 	egress *egress.Rules
 	// bundleKeys of whoever runs the manager; see artifacts.Wanted.
 	bundleKeys []string
-	// pushing counts the hosts that are being sent files.
-	pushing atomic.Int32
+	// pushes are the places of hosts that are being sent files.
+	pushes *async.Slots
 }
 
 // connector is what is used of *hostaccess.Connector.

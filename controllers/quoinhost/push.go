@@ -22,9 +22,9 @@ import (
 // person sees progress. A push of hours is many calls, none of which fails because its time is over.
 const pushFor = time.Minute
 
-// maxPushes is how many hosts are sent files at a time. Each of them takes the place of a short call for a minute;
-// with more, nobody would look at the hosts of the others.
-const maxPushes = 16
+// maxPushes is how many hosts are sent files at a time, of which those of one namespace are at most 16. Each of them
+// takes the place of a short call for a minute; with more, nobody would look at the hosts of the others.
+const maxPushes = 20
 
 // Pushed is how far a push came.
 type Pushed struct {
@@ -63,7 +63,8 @@ func (r *reconciliation) push(ctx context.Context, id, condition string, order P
 	case o.pending:
 		return o
 	case progress.Waits:
-		say(fmt.Sprintf(": waits until others have theirs, for %d hosts at a time are sent files", maxPushes))
+		say(fmt.Sprintf(": waits until others have theirs, for %d hosts at a time are sent files, and of one namespace "+
+			"four fifths of that", maxPushes))
 		return pending(after(r.timings().Push))
 	case !progress.Done:
 		say(": " + progress.String() + " are there")
@@ -80,10 +81,10 @@ func (o *sshProvisioner) Push(ctx context.Context, host *infrav1.QuoinHost, orde
 	if err != nil {
 		return Pushed{}, err
 	}
-	defer o.pushing.Add(-1)
-	if o.pushing.Add(1) > maxPushes {
+	if !o.pushes.Try(host.Namespace) {
 		return Pushed{Waits: true}, nil
 	}
+	defer o.pushes.Leave(host.Namespace)
 	// Nothing comes onto a host that serves another.
 	guard, err := acquired(ctx, conn, order.Owner)
 	if err != nil {

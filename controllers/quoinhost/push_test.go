@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -21,6 +22,7 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/artifacts"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/owner"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/async"
 )
 
 // from changes where the claim's version comes from.
@@ -80,7 +82,7 @@ func TestNothingIsSentToAHostOfAnotherOwner(t *testing.T) {
 	order := PushOrder{Owner: owner.Record{Namespace: "hosts", Host: "h1", Machine: "qm1", UID: "0123abcd", Generation: 1},
 		Role:      artifacts.Worker,
 		Artifacts: artifacts.Wanted{Version: "v1.35.4", Source: sourceOf(pushedBundle)}}
-	_, err := (&sshProvisioner{connector: host}).Push(context.Background(), newHost(), order)
+	_, err := (&sshProvisioner{connector: host, pushes: async.NewSlots(maxPushes)}).Push(context.Background(), newHost(), order)
 	var held *owner.HeldError
 	g.Expect(errors.As(err, &held)).To(BeTrue(), "%v", err)
 	for _, script := range host.scripts {
@@ -97,7 +99,7 @@ func TestEveryExchangeOfAPushIsGuarded(t *testing.T) {
 		Role: artifacts.Worker,
 		Artifacts: artifacts.Wanted{Version: "v1.35.4", Source: artifacts.Source{Bundle: &artifacts.Bundle{
 			Location: bundleOf(t), Push: true}}, Architecture: "amd64"}}
-	_, err := (&sshProvisioner{connector: host}).Push(t.Context(), newHost(), order)
+	_, err := (&sshProvisioner{connector: host, pushes: async.NewSlots(maxPushes)}).Push(t.Context(), newHost(), order)
 	g.Expect(err).To(HaveOccurred(), "the answers are no host's")
 	writes := 0
 	for _, script := range host.scripts {
@@ -136,7 +138,7 @@ func TestABundleThatTheOperatorDidNotSignComesOntoNoHost(t *testing.T) {
 			g := NewWithT(t)
 			host := &scripted{takes: true, answers: map[string]string{"owner.json": record, "cat \"$": record,
 				"manifest.json": manifestText, "/proc/uptime": fmt.Sprintf("clock %d.0 60 b1\n", time.Now().Unix())}}
-			g.Expect(send(&sshProvisioner{connector: host, bundleKeys: keys})).To(
+			g.Expect(send(&sshProvisioner{connector: host, bundleKeys: keys, pushes: async.NewSlots(maxPushes)})).To(
 				MatchError(ContainSubstring("the manager's --bundle-keys")))
 			for _, script := range host.scripts {
 				g.Expect(script).NotTo(ContainSubstring("/cache"))
@@ -160,25 +162,58 @@ func bundleOf(t *testing.T) string {
 	return filepath.Join(filepath.Dir(location), "{{version}}")
 }
 
-// A push takes a minute at a time of what all hosts share.
+// tarpits are hosts that take a connection and never answer, in the namespace tarpits, beside one that answers.
+type tarpits struct {
+	*scripted
+	begun chan struct{}
+}
+
+func (p *tarpits) ConnectAgain(_ context.Context, host *infrav1.QuoinHost) (ssh.Host, error) {
+	if host.Namespace == "tarpits" {
+		return p, nil
+	}
+	return p.scripted, nil
+}
+
+func (p *tarpits) Run(ctx context.Context, _ ssh.Command) (ssh.Result, error) {
+	p.begun <- struct{}{}
+	<-ctx.Done()
+	return ssh.Result{}, ctx.Err()
+}
+
+// A push takes a minute at a time of what all hosts share, and those of one tenant may take it whole each time.
 func TestHostsTakeTurnsToBeSentFiles(t *testing.T) {
 	g := NewWithT(t)
-	host := &scripted{}
-	o := &sshProvisioner{connector: host}
+	host := &tarpits{scripted: &scripted{}, begun: make(chan struct{}, 32)}
+	o := &sshProvisioner{connector: host, pushes: async.NewSlots(maxPushes)}
+	at := func(namespace string) *infrav1.QuoinHost {
+		host := newHost()
+		host.Namespace = namespace
+		return host
+	}
 	order := PushOrder{Owner: owner.Record{Namespace: "hosts", Host: "h1", Machine: "qm1", UID: "0123abcd", Generation: 1},
 		Role:      artifacts.Worker,
 		Artifacts: artifacts.Wanted{Version: "v1.35.4", Source: sourceOf(pushedBundle)}}
-	o.pushing.Store(maxPushes)
-	pushed, err := o.Push(context.Background(), newHost(), order)
-	g.Expect(err).NotTo(HaveOccurred())
-	g.Expect(pushed.Waits).To(BeTrue())
-	g.Expect(host.scripts).To(BeEmpty())
-	g.Expect(o.pushing.Load()).To(BeEquivalentTo(maxPushes), "who waits takes no place")
-	o.pushing.Store(maxPushes - 1)
-	pushed, _ = o.Push(context.Background(), newHost(), order)
+	ctx, end := context.WithCancel(t.Context())
+	var hung sync.WaitGroup
+	for range 16 {
+		hung.Go(func() { _, _ = o.Push(ctx, at("tarpits"), order) })
+	}
+	for range 16 {
+		<-host.begun
+	}
+	for range 8 {
+		pushed, err := o.Push(ctx, at("tarpits"), order)
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect(pushed.Waits).To(BeTrue(), "four fifths are theirs already")
+	}
+	pushed, _ := o.Push(t.Context(), at("good"), order)
 	g.Expect(pushed.Waits).To(BeFalse())
 	g.Expect(host.scripts).NotTo(BeEmpty())
-	g.Expect(o.pushing.Load()).To(BeEquivalentTo(maxPushes - 1))
+	end()
+	hung.Wait()
+	pushed, _ = o.Push(ctx, at("tarpits"), order)
+	g.Expect(pushed.Waits).To(BeFalse(), "nobody keeps a place, neither who waited nor who is done")
 
 	w := claimedWorld(t, false)
 	w.room.set(func() { w.room.pushWaits = true })

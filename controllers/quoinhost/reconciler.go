@@ -160,10 +160,10 @@ func (r *Reconciler) defaults() {
 	}
 	if r.Provisioner == nil {
 		r.Provisioner = &sshProvisioner{connector: r.Connector, secrets: r.secretsOf, egress: r.Egress,
-			bundleKeys: r.BundleKeys}
+			bundleKeys: r.BundleKeys, pushes: async.NewSlots(maxPushes)}
 	}
 	if r.Power == nil {
-		r.Power = &hostpower.Power{Reader: r.APIReader, Egress: r.Egress, Output: r.Connector.Output()}
+		r.Power = &hostpower.Power{Reader: r.APIReader, Hosts: r.Client, Egress: r.Egress, Output: r.Connector.Output()}
 	}
 	if r.PowerCalls == nil {
 		r.PowerCalls = async.New(async.Options{})

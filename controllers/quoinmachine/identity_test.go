@@ -15,10 +15,15 @@ import (
 )
 
 func TestNoClusterGetsTwoHostsOfOneIdentity(t *testing.T) {
-	for name, set := range map[string]func(*infrav1.HostFacts){
-		"hostname":     func(f *infrav1.HostFacts) { f.Hostname = "Node" },
-		"machine-id":   func(f *infrav1.HostFacts) { f.MachineID = "abcd" },
-		"product UUID": func(f *infrav1.HostFacts) { f.ProductUUID = "4c4c4544-0044-4a10-8054-b4c04f4d3132" },
+	for name, set := range map[string]func(a, b *infrav1.QuoinHost){
+		"hostname":   func(a, b *infrav1.QuoinHost) { a.Status.Facts.Hostname, b.Status.Facts.Hostname = "Node", "Node" },
+		"machine-id": func(a, b *infrav1.QuoinHost) { a.Status.Facts.MachineID, b.Status.Facts.MachineID = "abcd", "abcd" },
+		"product UUID": func(a, b *infrav1.QuoinHost) {
+			a.Status.Facts.ProductUUID = "33221100-5544-7766-8899-aabbccddeeff"
+			b.Status.Facts.ProductUUID = "00112233-4455-6677-8899-aabbccddeeff"
+			a.Spec.BMC = &infrav1.BMC{Address: "https://192.0.2.111"}
+			b.Spec.BMC = &infrav1.BMC{Address: "https://192.0.2.112"}
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			first, quoinFirst := owned("m1", uid1)
@@ -26,8 +31,7 @@ func TestNoClusterGetsTwoHostsOfOneIdentity(t *testing.T) {
 			quoinFirst.Labels = map[string]string{clusterv1.ClusterNameLabel: "c1", clusterv1.MachineControlPlaneLabel: ""}
 			second, quoinSecond := owned("m2", "99999999-0000-0000-0000-000000000000")
 			a, b := host("h1", ""), host("h2", "")
-			set(a.Status.Facts)
-			set(b.Status.Facts)
+			set(a, b)
 			w := newWorld(t, cluster(), first, quoinFirst, second, quoinSecond, a, b)
 			w.reconcile("m1")
 			w.reconcile("m2")
@@ -39,6 +43,21 @@ func TestNoClusterGetsTwoHostsOfOneIdentity(t *testing.T) {
 			w.reconcile("m2")
 			w.g.Expect(w.host("h2").Spec.ConsumerRef.Name).To(Equal("m2"))
 		})
+	}
+}
+
+// Containers share a UUID, and so do some boards.
+func TestHostsWithoutABMCMayShareAProductUUID(t *testing.T) {
+	first, quoinFirst := owned("m1", uid1)
+	second, quoinSecond := owned("m2", "99999999-0000-0000-0000-000000000000")
+	a, b := host("h1", ""), host("h2", "")
+	const uuid = "33221100-5544-7766-8899-aabbccddeeff"
+	a.Status.Facts.ProductUUID, b.Status.Facts.ProductUUID = uuid, uuid
+	w := newWorld(t, cluster(), first, quoinFirst, second, quoinSecond, a, b)
+	w.reconcile("m1")
+	w.reconcile("m2")
+	for _, name := range []string{"h1", "h2"} {
+		w.g.Expect(w.host(name).Spec.ConsumerRef).NotTo(BeNil())
 	}
 }
 

@@ -186,7 +186,7 @@ func (r *Reconciler) members(
 		if host == nil {
 			continue
 		}
-		taken = append(taken, placement.IdentitiesOf(host.Status.Facts)...)
+		taken = append(taken, placement.IdentitiesOf(host)...)
 		if _, same := peer.Labels[clusterv1.MachineControlPlaneLabel]; same == controlPlane &&
 			peer.DeletionTimestamp.IsZero() {
 			counts[host.Spec.FailureDomain]++

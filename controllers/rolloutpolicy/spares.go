@@ -71,7 +71,7 @@ func (r *Reconciler) readHosts(ctx context.Context, reader client.Reader, s *spa
 	for i := range s.hosts {
 		ref := s.hosts[i].Spec.ConsumerRef
 		if ref != nil && s.machines[ref.Name] != nil && s.hosts[i].ClaimedBy(s.machines[ref.Name]) {
-			s.taken = append(s.taken, placement.IdentitiesOf(s.hosts[i].Status.Facts)...)
+			s.taken = append(s.taken, placement.IdentitiesOf(&s.hosts[i])...)
 		}
 	}
 	return nil

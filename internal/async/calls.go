@@ -29,7 +29,7 @@ type Options struct {
 type Calls struct {
 	ctx    context.Context //nolint:containedctx // the parent of every call, which outlives the reconcile that made it
 	cancel context.CancelFunc
-	slots  *slots
+	slots  *Slots
 	events chan event.GenericEvent
 	done   sync.WaitGroup
 
@@ -54,7 +54,7 @@ func New(o Options) *Calls {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	return &Calls{
-		ctx: ctx, cancel: cancel, slots: newSlots(o.MaxConcurrent),
+		ctx: ctx, cancel: cancel, slots: NewSlots(o.MaxConcurrent),
 		events: make(chan event.GenericEvent, 1024), calls: map[types.NamespacedName]*call{},
 	}
 }
@@ -103,7 +103,7 @@ func (c *Calls) run(
 	if err := c.slots.take(ctx, namespace); err != nil {
 		return nil, fmt.Errorf("%s: %w", op, err)
 	}
-	defer c.slots.leave(namespace)
+	defer c.slots.Leave(namespace)
 	if ctx.Err() != nil {
 		return nil, fmt.Errorf("%s: %w", op, ctx.Err())
 	}

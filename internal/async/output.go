@@ -21,19 +21,19 @@ const (
 // slots: one namespace has at most four fifths of it, and less where others use it too. Safe for concurrent use.
 type Output struct {
 	mebibytes int
-	pieces    *slots
+	pieces    *Slots
 }
 
 // NewOutput makes room for so many MiB.
 func NewOutput(mebibytes int) *Output {
-	return &Output{mebibytes: mebibytes, pieces: newSlots(mebibytes << 20 / ssh.OutputPiece)}
+	return &Output{mebibytes: mebibytes, pieces: NewSlots(mebibytes << 20 / ssh.OutputPiece)}
 }
 
 var _ ssh.OutputRoom = (*Output)(nil)
 
 // Take implements ssh.OutputRoom. Nothing waits here: what a host sends meanwhile would be kept elsewhere.
 func (o *Output) Take(namespace string) error {
-	if o.pieces.try(namespace) {
+	if o.pieces.Try(namespace) {
 		return nil
 	}
 	return fmt.Errorf("the hosts and BMCs of namespace %s output more at once than it has room for, where %d MiB are "+
@@ -42,4 +42,4 @@ func (o *Output) Take(namespace string) error {
 }
 
 // Give implements ssh.OutputRoom.
-func (o *Output) Give(namespace string) { o.pieces.leave(namespace) }
+func (o *Output) Give(namespace string) { o.pieces.Leave(namespace) }

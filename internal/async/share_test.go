@@ -15,7 +15,7 @@ import (
 func TestSlotsAreShared(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		slots := rapid.IntRange(1, 40).Draw(t, "slots")
-		shared := newSlots(slots)
+		shared := NewSlots(slots)
 		own := map[string]int{}
 		all := 0
 		now, cancel := context.WithCancel(context.Background())
@@ -23,7 +23,7 @@ func TestSlotsAreShared(t *testing.T) {
 		for range rapid.IntRange(1, 200).Draw(t, "steps") {
 			namespace := rapid.SampledFrom([]string{"a", "b", "c", "d"}).Draw(t, "namespace")
 			if own[namespace] > 0 && rapid.Bool().Draw(t, "leaves") {
-				shared.leave(namespace)
+				shared.Leave(namespace)
 				own[namespace]--
 				all--
 				continue
@@ -42,7 +42,7 @@ func TestSlotsAreShared(t *testing.T) {
 		}
 		for namespace, n := range own {
 			for range n {
-				shared.leave(namespace)
+				shared.Leave(namespace)
 			}
 		}
 		if shared.taken != 0 || len(shared.by) != 0 || len(shared.waiting) != 0 {

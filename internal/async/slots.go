@@ -12,10 +12,11 @@ import (
 // greed is how many times what is free one namespace may have: with 4, all but a fifth of what the others leave.
 const greed = 4
 
-// slots shares slots between namespaces, as switches share a buffer between ports (the dynamic threshold of Choudhury
+// Slots shares slots between namespaces, as switches share a buffer between ports (the dynamic threshold of Choudhury
 // and Hahne, 1998): whoever has more than a multiple of what is free waits. So what one namespace keeps busy for long
-// leaves slots for the others however much that is, without any being kept for namespaces that ask for nothing.
-type slots struct {
+// leaves slots for the others however much that is, without any being kept for namespaces that ask for nothing. Safe
+// for concurrent use.
+type Slots struct {
 	all int
 
 	mu      sync.Mutex
@@ -30,7 +31,8 @@ type waiter struct {
 	begins    chan struct{}
 }
 
-func newSlots(all int) *slots { return &slots{all: all, by: map[string]int{}} }
+// NewSlots makes so many slots. One namespace has at most four fifths of them.
+func NewSlots(all int) *Slots { return &Slots{all: all, by: map[string]int{}} }
 
 // has reports whether a namespace that has so many slots gets another one where so many are free. The last free one is
 // for a namespace without any.
@@ -42,7 +44,7 @@ func has(own, free int) bool {
 }
 
 // take waits for a slot. Those of a namespace get theirs in the order in which they ask.
-func (s *slots) take(ctx context.Context, namespace string) error {
+func (s *Slots) take(ctx context.Context, namespace string) error {
 	mine := &waiter{namespace: namespace, begins: make(chan struct{})}
 	s.mu.Lock()
 	s.waiting = append(s.waiting, mine)
@@ -68,15 +70,15 @@ func (s *slots) take(ctx context.Context, namespace string) error {
 	return ctx.Err()
 }
 
-// try takes a slot, where one may be had at once.
-func (s *slots) try(namespace string) bool {
+// Try takes a slot, where one may be had at once. Whoever has one gives it back by Leave.
+func (s *Slots) Try(namespace string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.taking(namespace)
 }
 
 // taking takes a slot for a namespace that may have one.
-func (s *slots) taking(namespace string) bool {
+func (s *Slots) taking(namespace string) bool {
 	if !has(s.by[namespace], s.all-s.taken) {
 		return false
 	}
@@ -85,14 +87,14 @@ func (s *slots) taking(namespace string) bool {
 	return true
 }
 
-// leave gives a slot back.
-func (s *slots) leave(namespace string) {
+// Leave gives a slot back.
+func (s *Slots) Leave(namespace string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.give(namespace)
 }
 
-func (s *slots) give(namespace string) {
+func (s *Slots) give(namespace string) {
 	s.taken--
 	if s.by[namespace]--; s.by[namespace] == 0 {
 		delete(s.by, namespace)
@@ -101,7 +103,7 @@ func (s *slots) give(namespace string) {
 }
 
 // next gives slots to those who may have one, in their order.
-func (s *slots) next() {
+func (s *Slots) next() {
 	s.waiting = slices.DeleteFunc(s.waiting, func(w *waiter) bool {
 		if !s.taking(w.namespace) {
 			return false

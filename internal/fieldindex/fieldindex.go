@@ -154,7 +154,7 @@ func All() []Index {
 		{&infrav1.QuoinHost{}, hostIdentity, func(o client.Object) []string {
 			var values []string
 			if host, ok := o.(*infrav1.QuoinHost); ok {
-				for _, identity := range placement.IdentitiesOf(host.Status.Facts) {
+				for _, identity := range placement.IdentitiesOf(host) {
 					values = append(values, string(identity))
 				}
 			}

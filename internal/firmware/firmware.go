@@ -38,9 +38,15 @@ func UUID(text string) string {
 // SameUUID reports whether two UUIDs are one. The first three fields of one may be in the other byte order: what writes
 // them as SMBIOS 2.6 says, and what does not, both exist.
 func SameUUID(a, b string) bool {
-	a, b = UUID(a), UUID(b)
-	return a != "" && (strings.ReplaceAll(a, "-", "") == strings.ReplaceAll(b, "-", "") ||
-		strings.ReplaceAll(swapped(a), "-", "") == strings.ReplaceAll(b, "-", ""))
+	a, b = CanonicalUUID(a), CanonicalUUID(b)
+	return a != "" && a == b
+}
+
+// CanonicalUUID is the smaller one of both byte orders of a UUID, by which it is looked for; empty when it tells
+// nothing.
+func CanonicalUUID(text string) string {
+	other := swapped(UUID(text))
+	return min(other, swapped(other))
 }
 
 // swapped has the bytes of the first three fields the other way round.

@@ -40,6 +40,16 @@ func TestSameUUID(t *testing.T) {
 	g.Expect(SameUUID("00000000-0000-0000-0000-000000000000", "00000000-0000-0000-0000-000000000000")).To(BeFalse())
 }
 
+func TestBothByteOrdersOfAUUIDHaveOneForm(t *testing.T) {
+	g := NewWithT(t)
+	for _, text := range []string{"33221100-5544-7766-8899-AABBCCDDEEFF", "00112233-4455-6677-8899-aabbccddeeff",
+		"33221100554477668899aabbccddeeff"} {
+		g.Expect(CanonicalUUID(text)).To(Equal("00112233-4455-6677-8899-aabbccddeeff"))
+	}
+	g.Expect(CanonicalUUID("ffffffff-ffff-ffff-ffff-ffffffffffff")).To(BeEmpty())
+	g.Expect(CanonicalUUID("")).To(BeEmpty())
+}
+
 func TestSerial(t *testing.T) {
 	g := NewWithT(t)
 	for text, want := range map[string]string{

@@ -18,7 +18,9 @@ import (
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/egress"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/fieldindex"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/hostaccess"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/placement"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/redfish"
 )
 
@@ -30,6 +32,8 @@ var ErrNoBMC = errors.New("the host has no BMC; set spec.bmc")
 type Power struct {
 	// Reader of Secrets; it should be uncached.
 	Reader client.Reader
+	// Hosts finds QuoinHosts by the indexes of package fieldindex.
+	Hosts client.Reader
 	// Egress rules which addresses are connected to.
 	Egress *egress.Rules
 	// Output bounds what is kept at once of long answers, by namespace. Nothing is bounded but each answer when nil.
@@ -78,9 +82,13 @@ func (p *Power) with(ctx context.Context, host *infrav1.QuoinHost, do func(*redf
 	if err != nil {
 		return err
 	}
+	machine := machineOf(host)
+	if machine.Shared, err = SharesUUID(ctx, p.Hosts, host); err != nil {
+		return err
+	}
 	c, err := redfish.New(redfish.Target{
 		Address: bmc.Address, System: bmc.System, Credentials: credentials, Fingerprint: bmc.CertificateFingerprint,
-		Machine: machineOf(host), Interval: p.Interval, Control: p.Egress.Control,
+		Machine: machine, Interval: p.Interval, Control: p.Egress.Control,
 		Output: p.Output, Owner: host.Namespace,
 	})
 	if err != nil {
@@ -98,6 +106,31 @@ func machineOf(host *infrav1.QuoinHost) redfish.Machine {
 		machine.UUID, machine.Serial = facts.ProductUUID, facts.SerialNumber
 	}
 	return machine
+}
+
+// SharesUUID names another QuoinHost of the namespace that has a BMC and the product UUID of the host, which then does
+// not say whose BMC is whose. It is empty when there is none, and where a person says which computer it is. Those of
+// other namespaces do not count: who registers hosts there must not keep this one from being fenced.
+func SharesUUID(ctx context.Context, hosts client.Reader, host *infrav1.QuoinHost) (string, error) {
+	identity := placement.ProductUUID(host)
+	if identity == "" || host.Spec.BMC.SystemID != "" {
+		return "", nil
+	}
+	list := &infrav1.QuoinHostList{}
+	if err := hosts.List(ctx, list, client.InNamespace(host.Namespace), fieldindex.HostsWithIdentity(identity),
+		client.UnsafeDisableDeepCopy); err != nil {
+		return "", fmt.Errorf("listing the QuoinHosts with %s: %w", identity, err)
+	}
+	first := ""
+	for i := range list.Items {
+		if name := list.Items[i].Name; name != host.Name && (first == "" || name < first) {
+			first = name
+		}
+	}
+	if first == "" {
+		return "", nil
+	}
+	return fmt.Sprintf("QuoinHost %s/%s", host.Namespace, first), nil
 }
 
 func (p *Power) credentials(ctx context.Context, name client.ObjectKey) (redfish.Credentials, error) {

@@ -4,16 +4,19 @@
 package hostpower
 
 import (
+	"strings"
 	"testing"
 	"time"
 
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/fieldindex"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/hostaccess"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/redfish"
 	"github.com/quoin-dev/cluster-api-provider-quoin/test/redfishtest"
@@ -27,7 +30,15 @@ func account(namespace string) *corev1.Secret {
 }
 
 func power(objects ...client.Object) *Power {
-	return &Power{Reader: fake.NewClientBuilder().WithObjects(objects...).Build(), Interval: time.Millisecond}
+	scheme := runtime.NewScheme()
+	_ = corev1.AddToScheme(scheme)
+	_ = infrav1.AddToScheme(scheme)
+	builder := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...)
+	for _, index := range fieldindex.All() {
+		builder.WithIndex(index.Object, index.Field, index.Values)
+	}
+	reader := builder.Build()
+	return &Power{Reader: reader, Hosts: reader, Interval: time.Millisecond}
 }
 
 func behind(bmc *redfishtest.Server) *infrav1.QuoinHost {
@@ -104,6 +115,53 @@ func TestTheBMCOfAnotherMachineIsNotUsed(t *testing.T) {
 		})
 	}
 }
+
+// One of two boards with one UUID is reached under its name, the other one under the address that has the name.
+func TestAUUIDThatAnotherHostHasTooDecidesNothing(t *testing.T) {
+	const big, little = "33221100-5544-7766-8899-aabbccddeeff", "00112233-4455-6677-8899-AABBCCDDEEFF"
+	for name, c := range map[string]struct {
+		mine, others func(*infrav1.QuoinHost)
+		same         bool
+	}{
+		"one UUID":             {nothing, nothing, false},
+		"the other byte order": {nothing, func(h *infrav1.QuoinHost) { h.Status.Facts.ProductUUID = little }, false},
+		"a person's word for the other": {nothing, func(h *infrav1.QuoinHost) { h.Spec.BMC.SystemID = "S4EWNX0N" },
+			false},
+		"a person's word": {func(h *infrav1.QuoinHost) { h.Spec.BMC.SystemID = "S4EWNX0M" }, nothing, true},
+		"another UUID":    {nothing, func(h *infrav1.QuoinHost) { h.Status.Facts.ProductUUID = redfishtest.UUID("2") }, true},
+		"no BMC":          {nothing, func(h *infrav1.QuoinHost) { h.Spec.BMC = nil }, true},
+		"of strangers":    {nothing, func(h *infrav1.QuoinHost) { h.Namespace = "strangers" }, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			identify := func(string) (uuid, serial, sku string) { return big, "S4EWNX0M", "" }
+			bmc := redfishtest.New(redfishtest.Options{Identify: identify})
+			defer bmc.Close()
+			host, other := behind(bmc), behind(bmc)
+			host.Spec.BMC.Address = strings.Replace(bmc.Address(), "127.0.0.1", "localhost", 1)
+			host.Status.Facts.ProductUUID, other.Status.Facts.ProductUUID = big, big
+			other.Name = "h2"
+			c.mine(host)
+			c.others(other)
+			p := power(account("hosts"), host, other)
+			_, err := p.State(t.Context(), host)
+			for _, err := range []error{err, p.Off(t.Context(), host), p.On(t.Context(), host), p.Cycle(t.Context(), host)} {
+				if c.same {
+					g.Expect(err).NotTo(HaveOccurred())
+					continue
+				}
+				g.Expect(err).To(BeAssignableToTypeOf(&redfish.IdentityError{}))
+				g.Expect(err).To(MatchError(And(ContainSubstring("QuoinHost hosts/h2"), ContainSubstring("spec.bmc.systemID"),
+					ContainSubstring("SerialNumber S4EWNX0M"))))
+			}
+			if !c.same {
+				g.Expect(bmc.Orders()).To(BeEmpty())
+			}
+		})
+	}
+}
+
+func nothing(*infrav1.QuoinHost) {}
 
 func TestAnUnpinnedOrChangedCertificateIsNotTrusted(t *testing.T) {
 	g := NewWithT(t)

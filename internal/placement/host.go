@@ -25,7 +25,7 @@ func HostOf(h *infrav1.QuoinHost) Host {
 		Maintenance:        h.Spec.Maintenance != nil,
 		FailureDomain:      h.Spec.FailureDomain,
 		ConsumerNamespaces: h.Spec.ConsumerNamespaces,
-		Identities:         IdentitiesOf(h.Status.Facts),
+		Identities:         IdentitiesOf(h),
 		FormerPool:         h.Annotations[infrav1.FormerPoolAnnotation],
 		Staged:             h.Status.Staged,
 	}

@@ -16,7 +16,8 @@ import (
 type Identity string
 
 // IdentitiesOf lists what is known of the identity of a host. What every host of a make has tells nothing.
-func IdentitiesOf(facts *infrav1.HostFacts) []Identity {
+func IdentitiesOf(host *infrav1.QuoinHost) []Identity {
+	facts := host.Status.Facts
 	if facts == nil {
 		return nil
 	}
@@ -28,10 +29,23 @@ func IdentitiesOf(facts *infrav1.HostFacts) []Identity {
 	if id := MachineID(facts); id != "" {
 		out = append(out, Identity("machine-id "+id))
 	}
-	if id := firmware.UUID(facts.ProductUUID); id != "" {
-		out = append(out, Identity("product UUID "+id))
+	if id := ProductUUID(host); id != "" {
+		out = append(out, id)
 	}
 	return out
+}
+
+// ProductUUID is the identity by which the BMC of a host knows it, one for both byte orders. Without a BMC there is
+// none: containers, and some boards of a make, share a UUID.
+func ProductUUID(host *infrav1.QuoinHost) Identity {
+	if host.Spec.BMC == nil || host.Status.Facts == nil {
+		return ""
+	}
+	id := firmware.CanonicalUUID(host.Status.Facts.ProductUUID)
+	if id == "" {
+		return ""
+	}
+	return Identity("product UUID " + id)
 }
 
 // MachineID is what is known of the host's machine-id; empty when it tells nothing.

@@ -13,12 +13,20 @@ import (
 
 func TestIdentitiesAreWhatIsAHostsOwn(t *testing.T) {
 	g := NewWithT(t)
-	g.Expect(IdentitiesOf(nil)).To(BeEmpty())
-	g.Expect(IdentitiesOf(&infrav1.HostFacts{Hostname: "Node-1", MachineID: "abcd", ProductUUID: "4C4C4544-0044-4A10-8054-B4C04F4D3132"})).
-		To(Equal(
-			[]Identity{"hostname node-1", "machine-id abcd", "product UUID 4c4c4544-0044-4a10-8054-b4c04f4d3132"}))
-	g.Expect(IdentitiesOf(&infrav1.HostFacts{Hostname: "localhost.localdomain", MachineID: "uninitialized",
-		ProductUUID: "03000200-0400-0500-0006-000700080009"})).To(BeEmpty(), "what half of the world has refuses nobody")
+	host := func(bmc *infrav1.BMC, facts *infrav1.HostFacts) *infrav1.QuoinHost {
+		return &infrav1.QuoinHost{Spec: infrav1.QuoinHostSpec{BMC: bmc}, Status: infrav1.QuoinHostStatus{Facts: facts}}
+	}
+	bmc := &infrav1.BMC{Address: "https://192.0.2.111"}
+	g.Expect(IdentitiesOf(host(bmc, nil))).To(BeEmpty())
+	for _, uuid := range []string{"00112233-4455-6677-8899-AABBCCDDEEFF", "33221100-5544-7766-8899-aabbccddeeff"} {
+		facts := &infrav1.HostFacts{Hostname: "Node-1", MachineID: "abcd", ProductUUID: uuid}
+		g.Expect(IdentitiesOf(host(bmc, facts))).To(Equal([]Identity{"hostname node-1", "machine-id abcd",
+			"product UUID 00112233-4455-6677-8899-aabbccddeeff"}), "in either byte order")
+		g.Expect(IdentitiesOf(host(nil, facts))).To(Equal([]Identity{"hostname node-1", "machine-id abcd"}),
+			"containers share one")
+	}
+	g.Expect(IdentitiesOf(host(bmc, &infrav1.HostFacts{Hostname: "localhost.localdomain", MachineID: "uninitialized",
+		ProductUUID: "03000200-0400-0500-0006-000700080009"}))).To(BeEmpty(), "what half of the world has refuses nobody")
 	g.Expect(Common([]Identity{"hostname a", "machine-id b"}, []Identity{"machine-id b", "hostname c"})).
 		To(Equal(Identity("machine-id b")))
 	g.Expect(Common([]Identity{"hostname a"}, []Identity{"machine-id a"})).To(BeEmpty())

@@ -179,7 +179,7 @@ func (s Subject) supply(hosts *infrav1.QuoinHostList, machines []clusterv1.Machi
 		fleet.hosts = append(fleet.hosts, placement.HostOf(&hosts.Items[i]))
 		ref := hosts.Items[i].Spec.ConsumerRef
 		if ref != nil && ours[ref.Machine] != nil && hosts.Items[i].Serves(ours[ref.Machine]) {
-			fleet.taken = append(fleet.taken, placement.IdentitiesOf(hosts.Items[i].Status.Facts)...)
+			fleet.taken = append(fleet.taken, placement.IdentitiesOf(&hosts.Items[i])...)
 			fleet.claimed[ref.Machine] = placement.HostOf(&hosts.Items[i])
 		}
 	}

@@ -69,13 +69,16 @@ type Target struct {
 	Control func(ctx context.Context, network, address string, c syscall.RawConn) error
 }
 
-// Machine is by what a computer is known, of which one suffices. What is empty is unknown.
+// Machine is by what a computer is known, of which one suffices where the others do not differ. What is empty is
+// unknown.
 type Machine struct {
 	// ID is a person's word: the UUID, the SerialNumber or the SKU that the BMC itself says, as it is written there.
 	// Nothing else counts then.
 	ID string
 	// UUID of its firmware, in either byte order; Serial number of its maker.
 	UUID, Serial string
+	// Shared names another machine that has the UUID and a BMC, so that none of these says which of the two it is.
+	Shared string
 }
 
 // Client talks to one BMC. It is safe for concurrent use; Close ends its session and its connections.

@@ -116,15 +116,19 @@ type IdentityError struct {
 }
 
 func (e *IdentityError) Error() string {
-	problem := "nothing tells whether the BMC at %s is the host's"
-	if e.Differs {
+	problem, remedy := "nothing tells whether the BMC at %s is the host's", "correct spec.bmc, or, if it is the host's, "+
+		"set spec.bmc.systemID to what this BMC says there"
+	switch {
+	case e.Differs:
 		problem = "the BMC at %s is another machine's"
+	case e.Meant.Shared != "":
+		remedy = fmt.Sprintf("%s has this UUID and a BMC too: if both are one machine, delete one of them; else set "+
+			"spec.bmc.systemID of each to what its own BMC alone says, as the SerialNumber", e.Meant.Shared)
 	}
-	return fmt.Sprintf(problem+": its %s has %s, and the host %s; correct spec.bmc, or, if it is the host's, set "+
-		"spec.bmc.systemID to what this BMC says there", e.Address, e.System,
+	return fmt.Sprintf(problem+": its %s has %s, and the host %s; %s", e.Address, e.System,
 		known("UUID", e.UUID, "SerialNumber", e.Serial, "SKU", e.SKU),
 		known("by spec.bmc.systemID", e.Meant.ID, "product UUID", firmware.UUID(e.Meant.UUID), "serial number",
-			firmware.Serial(e.Meant.Serial)))
+			firmware.Serial(e.Meant.Serial)), remedy)
 }
 
 // known lists what is not empty, of pairs of a name and a value.

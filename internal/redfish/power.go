@@ -110,20 +110,23 @@ func (c *Client) identify(path string, system computer) error {
 	e := &IdentityError{Address: c.target.Address, System: path, Meant: meant, UUID: system.uuid, Serial: system.serial,
 		SKU: system.sku}
 	says := func(word string) bool { return word != "" && strings.EqualFold(strings.TrimSpace(meant.ID), word) }
-	var same bool
+	same := firmware.SameSerial(meant.Serial, system.serial) || firmware.SameSerial(meant.Serial, system.sku)
+	e.Differs = !same && firmware.Serial(meant.Serial) != "" && firmware.Serial(system.serial) != ""
 	switch {
 	case meant.ID != "":
 		same, e.Differs = says(system.uuid) || says(system.serial) || says(system.sku), true
 	case firmware.UUID(meant.UUID) != "" && firmware.UUID(system.uuid) != "":
-		same, e.Differs = firmware.SameUUID(meant.UUID, system.uuid), true
-	default:
-		same = firmware.SameSerial(meant.Serial, system.serial) || firmware.SameSerial(meant.Serial, system.sku)
-		e.Differs = firmware.Serial(meant.Serial) != "" && firmware.Serial(system.serial) != ""
+		// Boards of a make may have one UUID, but no two machines a serial number.
+		same, e.Differs = firmware.SameUUID(meant.UUID, system.uuid) && !e.Differs, true
 	}
-	if same {
-		return nil
+	switch {
+	case !same:
+		return e
+	case meant.ID == "" && meant.Shared != "":
+		e.Differs = false
+		return e
 	}
-	return e
+	return nil
 }
 
 func (c *Client) systemPath(ctx context.Context) (string, error) {

@@ -69,8 +69,8 @@ type BMC struct {
 	System string `json:"system,omitempty"`
 
 	// systemID is what the BMC says of the host's ComputerSystem: its UUID, or its SerialNumber or SKU where it says no
-	// UUID. When unset, the product UUID or the serial number of status.facts must be the computer's: no power is
-	// switched at a BMC that may be another machine's.
+	// UUID, or one that another host has too. When unset, the product UUID or the serial number of status.facts must be
+	// the computer's: no power is switched at a BMC that may be another machine's.
 	// +optional
 	// +kubebuilder:validation:MinLength=4
 	// +kubebuilder:validation:MaxLength=128

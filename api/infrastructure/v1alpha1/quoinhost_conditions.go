@@ -33,8 +33,8 @@ const (
 	// HostStagedCondition is True when a free host has what spec.stage asks for. Absent while it asks for nothing.
 	HostStagedCondition = "Staged"
 
-	// HostUniqueCondition is False while another host that the same Cluster could have carries the same hostname,
-	// machine-id or product UUID. Absent otherwise.
+	// HostUniqueCondition is False while another host that the same Cluster could have carries the same hostname or
+	// machine-id, or, where both have a BMC, the same product UUID. Absent otherwise.
 	HostUniqueCondition = "Unique"
 
 	// HostDuplicateReason: another host is named alike; the message names it, and what to do.

@@ -116,7 +116,7 @@ func (inv *Inventory) taken(hosts []infrav1.QuoinHost) []placement.Identity {
 	for i := range hosts {
 		ref := hosts[i].Spec.ConsumerRef
 		if ref != nil && machines[ref.Name] != nil && hosts[i].ClaimedBy(machines[ref.Name]) {
-			taken = append(taken, placement.IdentitiesOf(hosts[i].Status.Facts)...)
+			taken = append(taken, placement.IdentitiesOf(&hosts[i])...)
 		}
 	}
 	return taken
