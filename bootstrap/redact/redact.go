@@ -9,6 +9,7 @@ import (
 	"bytes"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"index/suffixarray"
 	"net/url"
 	"slices"
@@ -191,6 +192,18 @@ func begins(text, form []byte) int {
 		}
 	}
 	return 0
+}
+
+// Error returns the error itself where its text holds no value, and else one that says the rest of the text and wraps
+// nothing. It is for what servers answer to whom the values were sent.
+func (r *Redactor) Error(err error) error {
+	if err == nil {
+		return nil
+	}
+	if text := r.Values(err.Error()); text != err.Error() {
+		return errors.New(text)
+	}
+	return err
 }
 
 // Without leaves out the values that these texts tell anyway, such as the name of the host.

@@ -22,6 +22,8 @@ import (
 	"github.com/minio/minio-go/v7"
 	"github.com/minio/minio-go/v7/pkg/credentials"
 	"github.com/minio/minio-go/v7/pkg/s3utils"
+
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/redact"
 )
 
 const (
@@ -57,6 +59,8 @@ type Bucket struct {
 type S3 struct {
 	client         *minio.Client
 	bucket, prefix string
+	// hide takes the credentials out of what the server says.
+	hide *redact.Redactor
 }
 
 var _ Store = (*S3)(nil)
@@ -118,7 +122,7 @@ func OpenS3(b Bucket) (*S3, error) {
 	if err != nil {
 		return nil, fmt.Errorf("object store %s: %w", endpoint.Host, err)
 	}
-	return &S3{client: client, bucket: b.Name, prefix: b.Prefix}, nil
+	return &S3{client: client, bucket: b.Name, prefix: b.Prefix, hide: redact.New(b.AccessKeyID, b.SecretAccessKey)}, nil
 }
 
 // ValidateEndpoint tells what is wrong with an endpoint: it is an https URL of a host and nothing more. http is for an
@@ -175,6 +179,7 @@ func (s *S3) problem(action, name string, err error) error {
 	if response.Code == minio.NoSuchKey {
 		return fmt.Errorf("%s %s: %w", action, name, fs.ErrNotExist)
 	}
+	err = s.hide.Error(err)
 	if response.Code != "" && !strings.Contains(err.Error(), response.Code) {
 		return fmt.Errorf("%s %s in bucket %s: %w (%s)", action, name, s.bucket, err, response.Code)
 	}

@@ -8,6 +8,7 @@ import (
 	"context"
 	"encoding/pem"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"log"
@@ -307,6 +308,16 @@ func TestS3KeepsItsSecrets(t *testing.T) {
 		return true
 	}
 	attempt(server.Bucket)
+	// The server quotes what it was sent, and what it made of that.
+	server.before = func(w http.ResponseWriter, r *http.Request) bool {
+		w.Header().Set("Content-Type", "application/xml")
+		w.WriteHeader(http.StatusForbidden)
+		_, _ = fmt.Fprintf(w, "<Error><Code>InvalidAccessKeyId</Code><Message>no such key: %s of %s</Message></Error>", secretKey,
+			r.Header.Get("Authorization"))
+		return true
+	}
+	attempt(server.Bucket)
+	g.Expect(failures[9]).To(MatchError(ContainSubstring("no such key: ")))
 	for _, failure := range failures {
 		if failure == nil {
 			continue

@@ -18,6 +18,7 @@ import (
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/redact"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/placement"
 )
@@ -154,7 +155,7 @@ func (s Subject) askHost(
 	if host.controlPlane() || host.leaves {
 		finding = blocks // its release, and etcd's members, are asked for through it
 	}
-	return []quoinv1.Finding{finding(host.object(), "Silent", fmt.Sprintf("does not say what it sees: %v", err),
+	return []quoinv1.Finding{finding(host.object(), "Silent", "does not say what it sees: "+redact.Patterns(err.Error()),
 		"see that the manager reaches it: kubectl describe quoinhost "+host.Name+" -n "+host.Namespace)}
 }
 

@@ -27,6 +27,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/redact"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/text"
 )
 
@@ -52,30 +53,30 @@ func (s *Subject) ask(ctx context.Context, check *quoinv1.RolloutCheck) (string,
 }
 
 func (s *Subject) askHTTP(ctx context.Context, check *quoinv1.RolloutHTTPCheck) (string, error) {
-	status, body, _, err := s.get(ctx, check.URL, check.SecretName)
+	answer, err := s.get(ctx, check.URL, check.SecretName)
 	if err != nil {
 		return "", err
 	}
-	if want := int(ptr.Deref(check.ExpectedStatus, http.StatusOK)); status != want {
-		return "", unwanted{fmt.Errorf("the status is %d and should be %d", status, want)}
+	if want := int(ptr.Deref(check.ExpectedStatus, http.StatusOK)); answer.status != want {
+		return "", unwanted{fmt.Errorf("the status is %d and should be %d", answer.status, want)}
 	}
 	// What the answer holds is not repeated: whoever reads the policy need not be allowed to read that.
-	if !bytes.Contains(body, []byte(check.BodyContains)) {
+	if !bytes.Contains(answer.body, []byte(check.BodyContains)) {
 		return "", unwanted{errors.New("the answer does not contain the text of bodyContains")}
 	}
-	return fmt.Sprintf("the status is %d", status), nil
+	return fmt.Sprintf("the status is %d", answer.status), nil
 }
 
 func (s *Subject) askPrometheus(ctx context.Context, check *quoinv1.RolloutPrometheusCheck) (string, error) {
 	to := strings.TrimSuffix(check.URL, "/") + "/api/v1/query?" + url.Values{"query": {check.Query}}.Encode()
-	status, body, whole, err := s.get(ctx, to, check.SecretName)
+	answer, err := s.get(ctx, to, check.SecretName)
 	switch {
 	case err != nil:
 		return "", err
-	case !whole:
+	case !answer.whole:
 		return "", errors.New("the answer is longer than 1 MiB: have the query result in one number")
 	}
-	value, err := number(status, body)
+	value, err := answer.number()
 	if err != nil {
 		return "", err
 	}
@@ -103,8 +104,19 @@ func (s *Subject) askPrometheus(ctx context.Context, check *quoinv1.RolloutProme
 	return "the number is " + said, nil
 }
 
+// reply is what a server answered once.
+type reply struct {
+	status int
+	body   []byte
+	// whole reports whether the body is.
+	whole bool
+	// hide takes what the server was shown of a Secret out of its own words.
+	hide *redact.Redactor
+}
+
 // number that a query results in. See the documentation of Prometheus's HTTP API, which is stable.
-func number(status int, body []byte) (float64, error) {
+func (r reply) number() (float64, error) {
+	said := func(words string) string { return text.Shorten(r.hide.Values(words), mostSaid) }
 	var answer struct {
 		Status string `json:"status"`
 		Error  string `json:"error"`
@@ -113,12 +125,12 @@ func number(status int, body []byte) (float64, error) {
 			Result json.RawMessage `json:"result"`
 		} `json:"data"`
 	}
-	if err := json.Unmarshal(body, &answer); err != nil || answer.Status == "" {
+	if err := json.Unmarshal(r.body, &answer); err != nil || answer.Status == "" {
 		return 0, fmt.Errorf("the status is %d, and the answer is none of Prometheus: the url goes up to what comes before "+
-			"/api/v1/query", status)
+			"/api/v1/query", r.status)
 	}
 	if answer.Status != "success" {
-		return 0, fmt.Errorf("the query failed: %s", text.Shorten(cmp.Or(answer.Error, "no reason is given"), mostSaid))
+		return 0, fmt.Errorf("the query failed: %s", said(cmp.Or(answer.Error, "no reason is given")))
 	}
 	switch answer.Data.Type {
 	case "scalar":
@@ -139,20 +151,20 @@ func number(status int, body []byte) (float64, error) {
 		return float64(vector[0].Value), nil
 	}
 	return 0, fmt.Errorf("the query results in a %s and should in a scalar or a vector of one element",
-		text.Shorten(answer.Data.Type, mostSaid))
+		said(answer.Data.Type))
 }
 
-// get asks for a page once, and reports whether the body is whole. It follows no redirect.
-func (s *Subject) get(ctx context.Context, to, secret string) (status int, body []byte, whole bool, err error) {
+// get asks for a page once. It follows no redirect.
+func (s *Subject) get(ctx context.Context, to, secret string) (answered reply, err error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, to, nil)
 	if err != nil || request.URL.User != nil || !slices.Contains([]string{"http", "https"}, request.URL.Scheme) {
 		// The parser's own error repeats the whole URL.
-		return 0, nil, false, errors.New("the url is none such as https://shop.example.com/healthz")
+		return reply{}, errors.New("the url is none such as https://shop.example.com/healthz")
 	}
 	trust := &tls.Config{MinVersion: tls.VersionTLS12}
 	if secret != "" {
-		if err := s.authorize(ctx, request, trust, secret); err != nil {
-			return 0, nil, false, fmt.Errorf("secret %s: %w", secret, err)
+		if answered.hide, err = s.authorize(ctx, request, trust, secret); err != nil {
+			return reply{}, fmt.Errorf("secret %s: %w", secret, err)
 		}
 	}
 	transport := &http.Transport{
@@ -176,37 +188,40 @@ func (s *Subject) get(ctx context.Context, to, secret string) (status int, body 
 		if errors.As(err, &about) {
 			err = about.Err // the URL may hold more than everybody is to read
 		}
-		return 0, nil, false, fmt.Errorf("%s does not answer: %w", request.URL.Host, err)
+		return reply{}, fmt.Errorf("%s does not answer: %w", request.URL.Host, answered.hide.Error(err))
 	}
 	defer func() { _ = answer.Body.Close() }()
-	body, err = io.ReadAll(io.LimitReader(answer.Body, mostBody+1))
+	body, err := io.ReadAll(io.LimitReader(answer.Body, mostBody+1))
 	if err != nil {
-		return 0, nil, false, fmt.Errorf("the answer of %s breaks off: %w", request.URL.Host, err)
+		return reply{}, fmt.Errorf("the answer of %s breaks off: %w", request.URL.Host, answered.hide.Error(err))
 	}
-	return answer.StatusCode, body[:min(len(body), mostBody)], len(body) <= mostBody, nil
+	answered.status, answered.body, answered.whole = answer.StatusCode, body[:min(len(body), mostBody)], len(body) <= mostBody
+	return answered, nil
 }
 
 // authorize adds what the Secret holds. The Secret names the origin that it is for: else whoever may write a policy and
-// not read Secrets could have any of them sent to a server of their own.
-func (s *Subject) authorize(ctx context.Context, request *http.Request, trust *tls.Config, name string) error {
+// not read Secrets could have any of them sent to a server of their own. What is sent is to be hidden.
+func (s *Subject) authorize(
+	ctx context.Context, request *http.Request, trust *tls.Config, name string,
+) (*redact.Redactor, error) {
 	secret := &corev1.Secret{}
 	if err := s.Management.Get(ctx, client.ObjectKey{Namespace: s.Namespace, Name: name}, secret); err != nil {
-		return fmt.Errorf("it cannot be read: %w", err)
+		return nil, fmt.Errorf("it cannot be read: %w", err)
 	}
 	value := func(key string) string { return strings.TrimSpace(string(secret.Data[key])) }
 	origin := request.URL.Scheme + "://" + request.URL.Host
 	switch {
 	case request.URL.Scheme != "https":
-		return errors.New("what it holds is sent to https:// only")
+		return nil, errors.New("what it holds is sent to https:// only")
 	case value("origin") == "":
-		return fmt.Errorf("it is not meant for checks: one that is has the key origin, here with %s", origin)
+		return nil, fmt.Errorf("it is not meant for checks: one that is has the key origin, here with %s", origin)
 	case !strings.EqualFold(strings.TrimSuffix(value("origin"), "/"), origin):
-		return fmt.Errorf("it is for another origin than %s", origin)
+		return nil, fmt.Errorf("it is for another origin than %s", origin)
 	}
 	if authority := secret.Data["ca.crt"]; len(authority) > 0 {
 		trust.RootCAs = x509.NewCertPool()
 		if !trust.RootCAs.AppendCertsFromPEM(authority) {
-			return errors.New("ca.crt holds no PEM encoded certificate")
+			return nil, errors.New("ca.crt holds no PEM encoded certificate")
 		}
 	}
 	switch {
@@ -215,5 +230,7 @@ func (s *Subject) authorize(ctx context.Context, request *http.Request, trust *t
 	case value("username") != "" || value("password") != "":
 		request.SetBasicAuth(value("username"), string(secret.Data["password"]))
 	}
-	return nil
+	// The name of a user is in logs of servers, and encoded with the password in what is sent.
+	basic := value("username") + ":" + string(secret.Data["password"])
+	return redact.New(value("token"), value("username"), value("password"), basic), nil
 }

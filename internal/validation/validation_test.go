@@ -5,6 +5,8 @@ package validation
 
 import (
 	"context"
+	"encoding/base64"
+	"encoding/json"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -354,6 +356,62 @@ func TestSecretsGoWhereTheyBelong(t *testing.T) {
 			g.Expect(err).NotTo(HaveOccurred())
 			g.Expect((*asked)[0].Header.Get("Authorization")).To(Equal(c.sends))
 		})
+	}
+}
+
+// Servers quote what they were sent, also where the quotation is cut off.
+func TestAServerThatQuotesASecretIsNotQuoted(t *testing.T) {
+	const token, password = "N3verInAStatus0123456789", "n0rThis/one+anywhere=atall"
+	for name, quote := range map[string]func(w http.ResponseWriter, said string){
+		"in an error": func(w http.ResponseWriter, said string) {
+			w.WriteHeader(http.StatusBadRequest)
+			_ = json.NewEncoder(w).Encode(map[string]string{"status": "error", "error": said})
+		},
+		"where it is cut off": func(w http.ResponseWriter, said string) {
+			_ = json.NewEncoder(w).Encode(map[string]string{"status": "error", "error": strings.Repeat("x", mostSaid-20) + said})
+		},
+		"in a type": func(w http.ResponseWriter, said string) {
+			_ = json.NewEncoder(w).Encode(map[string]any{"status": "success", "data": map[string]string{"resultType": said}})
+		},
+		"in what is no HTTP": func(w http.ResponseWriter, said string) {
+			conn, _, err := w.(http.Hijacker).Hijack()
+			if err == nil {
+				_, _ = conn.Write([]byte("HTTP/1.1 " + said + "\r\n\r\n"))
+				_ = conn.Close()
+			}
+		},
+	} {
+		for kind, data := range map[string]map[string]string{
+			"token": {"token": token}, "password": {"username": "prometheus", "password": password},
+		} {
+			t.Run(kind+" "+name, func(t *testing.T) {
+				g := NewWithT(t)
+				to := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					_, sent, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+					_, plain, _ := r.BasicAuth()
+					quote(w, sent+" "+plain)
+				}))
+				to.StartTLS()
+				t.Cleanup(to.Close)
+				secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "prod", Name: "s"}, Data: map[string][]byte{
+					"origin": []byte(to.URL),
+					"ca.crt": pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: to.Certificate().Raw})}}
+				for key, value := range data {
+					secret.Data[key] = []byte(value)
+				}
+				s := cluster()
+				s.Management = fake.NewFakeClient(secret)
+				_, err := s.ask(t.Context(), &quoinv1.RolloutCheck{Prometheus: &quoinv1.RolloutPrometheusCheck{URL: to.URL,
+					Query: "up", Min: "1", SecretName: "s"}})
+				g.Expect(err).To(HaveOccurred())
+				encoded := base64.StdEncoding.EncodeToString([]byte("prometheus:" + password))
+				for _, secret := range []string{token, password, encoded} {
+					for at := 0; at+10 <= len(secret); at++ {
+						g.Expect(err.Error()).NotTo(ContainSubstring(secret[at : at+10]))
+					}
+				}
+			})
+		}
 	}
 }
 
