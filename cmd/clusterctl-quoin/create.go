@@ -51,8 +51,8 @@ type progress struct {
 	Pivot pivot.Phase
 }
 
-// next is what comes next. After the pivot has begun nothing is applied to the bootstrap cluster any more, and only one that
-// is done leads to its deletion (S0-69).
+// next is what comes next. After the pivot has begun nothing is applied to the bootstrap cluster any more, and only one
+// that is done leads to its deletion (S0-69).
 func (p progress) next() stage {
 	switch p.Pivot {
 	case pivot.Done:
@@ -192,8 +192,8 @@ func (o *options) say(format string, args ...any) {
 	fmt.Fprintf(o.out, time.Now().Format(time.TimeOnly)+" "+format+"\n", args...)
 }
 
-// reachAll reaches one stage after the other. A stage that was reached and is still the next one ends it: nothing would.
-// But a Machine that was ready may not be for a while.
+// reachAll reaches one stage after the other. A stage that was reached and is still the next one ends it: nothing
+// would. But a Machine that was ready may not be for a while.
 func reachAll(ctx context.Context, s site, say func(string, ...any)) error {
 	var reached []stage
 	for {

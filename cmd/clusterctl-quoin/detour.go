@@ -191,8 +191,8 @@ func (d *detour) take(ctx context.Context) error {
 	return nil
 }
 
-// directions says how a detour that ended early goes on, or back. A stage that is refused, or that was undone, is one of
-// several: its exit code would say that nothing was done.
+// directions says how a detour that ended early goes on, or back. A stage that is refused, or that was undone, is one
+// of several: its exit code would say that nothing was done.
 func (d *detour) directions(err error) error {
 	return fmt.Errorf("%s\nThe same command goes on from where it is. `clusterctl quoin status %[2]s` says which side "+
 		"manages the cluster, and\n`clusterctl quoin pivot %[2]s --back` takes it back from the bootstrap cluster without "+

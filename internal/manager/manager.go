@@ -80,7 +80,8 @@ func New(ctx context.Context, restConfig *rest.Config, o *Options) (ctrl.Manager
 			TLSOpts:  tlsOptions,
 		}),
 		GracefulShutdownTimeout: o.Harness.shutdownTimeout(),
-		EventBroadcaster:        newEventBroadcaster(ctx, *o.Harness.shutdownTimeout()), //nolint:staticcheck // see eventManager
+		//nolint:staticcheck // see eventManager
+		EventBroadcaster: newEventBroadcaster(ctx, *o.Harness.shutdownTimeout()),
 	}
 	if o.Harness.Webhooks != nil {
 		options.WebhookServer = o.Harness.Webhooks

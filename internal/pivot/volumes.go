@@ -38,7 +38,8 @@ func Volumes(
 			continue
 		}
 		if !slices.ContainsFunc(managers, func(d appsv1.Deployment) bool { return mounts(d, bundle.Location) }) {
-			missing = append(missing, "its managers have no volume for bundles of QuoinMachineTemplate "+templates[i].Name+" ("+bundle.Location+")")
+			missing = append(missing, "its managers have no volume for bundles of QuoinMachineTemplate "+
+				templates[i].Name+" ("+bundle.Location+")")
 		}
 	}
 	return missing

@@ -195,7 +195,8 @@ func (s *Subject) get(ctx context.Context, to, secret string) (answered reply, e
 	if err != nil {
 		return reply{}, fmt.Errorf("the answer of %s breaks off: %w", request.URL.Host, answered.hide.Error(err))
 	}
-	answered.status, answered.body, answered.whole = answer.StatusCode, body[:min(len(body), mostBody)], len(body) <= mostBody
+	answered.status, answered.body = answer.StatusCode, body[:min(len(body), mostBody)]
+	answered.whole = len(body) <= mostBody
 	return answered, nil
 }
 

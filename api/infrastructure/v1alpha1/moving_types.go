@@ -15,9 +15,9 @@ const ForgetAnnotation = "quoin.cluster.x-k8s.io/forget"
 // does not want that takes the annotation off while the Cluster is paused.
 const DeletionAnnotation = "quoin.cluster.x-k8s.io/deletion"
 
-// DeleteUndrainedAnnotation on a Machine lets it be deleted although its Node is there and Cluster API has not found it.
-// It goes without its pre-drain hooks and without a drain, and its Node object stays behind. The value is a reason, which
-// nobody reads but people.
+// DeleteUndrainedAnnotation on a Machine lets it be deleted although its Node is there and Cluster API has not found
+// it. It goes without its pre-drain hooks and without a drain, and its Node object stays behind. The value is a reason,
+// which nobody reads but people.
 const DeleteUndrainedAnnotation = "quoin.cluster.x-k8s.io/delete-undrained"
 
 // Conditions and reasons of objects that are apart, on their way.

@@ -94,6 +94,6 @@ func unseen(machine *clusterv1.Machine, cluster *clusterv1.Cluster, nodes []stri
 	case annotations.IsPaused(cluster, machine):
 		return fmt.Sprintf("Cluster API does not look for its Node %s while it is paused. Unpause it", nodes[0])
 	}
-	return fmt.Sprintf("Cluster API has not found its Node %s yet. Try again in a while; condition %s of the Cluster says "+
-		"if it cannot connect", nodes[0], clusterv1.ClusterRemoteConnectionProbeCondition)
+	return fmt.Sprintf("Cluster API has not found its Node %s yet. Try again in a while; condition %s of the Cluster "+
+		"says if it cannot connect", nodes[0], clusterv1.ClusterRemoteConnectionProbeCondition)
 }

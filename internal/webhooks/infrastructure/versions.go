@@ -76,8 +76,8 @@ func (w *VersionWebhook) handleDeployment(ctx context.Context, request admission
 }
 
 // unavailableMeanwhile says how many Machines of the pool may be missing while its new ones wait, and how to keep them;
-// empty when none may. Cluster API deletes as many Machines as may be unavailable before any new one serves, however many
-// more it makes.
+// empty when none may. Cluster API deletes as many Machines as may be unavailable before any new one serves, however
+// many more it makes.
 func unavailableMeanwhile(deployment *clusterv1.MachineDeployment) string {
 	deployment.Spec.Replicas = ptr.To(ptr.Deref(deployment.Spec.Replicas, 1))
 	lost := mdutil.MaxUnavailable(*deployment)
