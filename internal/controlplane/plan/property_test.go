@@ -29,6 +29,7 @@ const (
 	drawUnasked     = "a member that nobody could ask"
 	drawSlow        = "a member that is slow"
 	drawStray       = "a member without a Machine"
+	drawNameless    = "a member of which nobody says whose it is"
 	drawMark        = "a health mark"
 	drawByHand      = "an order to replace a Machine"
 	drawJoinFails   = "a join that fails"
@@ -42,9 +43,9 @@ const (
 	drawRetry       = "a replacement that is replaced"
 )
 
-var draws = []string{drawPatience, drawUnknown, drawUnconfirmed, drawFull, drawUnasked, drawSlow, drawStray, drawMark,
-	drawByHand, drawJoinFails, drawJoinHangs, drawJoinLost, drawStuck, drawHostLost, drawServerLost, drawMemberLost,
-	drawOutage, drawRetry}
+var draws = []string{drawPatience, drawUnknown, drawUnconfirmed, drawFull, drawUnasked, drawSlow, drawStray,
+	drawNameless, drawMark, drawByHand, drawJoinFails, drawJoinHangs, drawJoinLost, drawStuck, drawHostLost,
+	drawServerLost, drawMemberLost, drawOutage, drawRetry}
 
 // sparedMachine is how a message names a Machine whose replacement only a person can ask for.
 var sparedMachine = regexp.MustCompile(`Machine (\S+) is not replaced now: .* annotate it with ` +
@@ -92,7 +93,7 @@ func TestPromisesHoldAlways(t *testing.T) {
 		}
 		turns := rapid.IntRange(10, 150).Draw(t, "turns")
 		for range turns {
-			switch rapid.IntRange(0, 38).Draw(t, "event") {
+			switch rapid.IntRange(0, 39).Draw(t, "event") {
 			case 0:
 				minor += rapid.IntRange(-1, 2).Draw(t, "minors")
 				w.change(fmt.Sprintf("v1.%d.0", minor))
@@ -153,6 +154,10 @@ func TestPromisesHoldAlways(t *testing.T) {
 				w.cutOff(t)
 			case 34:
 				w.loseMember(t)
+			case 37:
+				if names := w.names(); len(names) > 0 {
+					w.unname(rapid.SampledFrom(names).Draw(t, "nobody says whose"))
+				}
 			case 5, 6:
 				w.fetch()
 				w.cleaned()
@@ -415,7 +420,7 @@ func (w *world) sicken(t *rapid.T) {
 		machine.Healthy, machine.Problem = !machine.Healthy, "its pods are not ready"
 		machine.Serving = machine.Healthy || rapid.Bool().Draw(t, "serving")
 	}
-	if member := w.member(machine.Name); member != nil && rapid.Bool().Draw(t, "member") {
+	if member := w.member(machine.Name); member != nil && rapid.Bool().Draw(t, "member") && !w.nameless[member.ID] {
 		member.Healthy = !member.Healthy
 		if !w.hasQuorum() {
 			member.Healthy = true
@@ -456,6 +461,7 @@ func (w *world) expendable(host bool) []string {
 				voter != nil && !voter.Learner && voter.Healthy
 		})
 		return machine.Node == "" || machine.Deleting || member == nil || member.Learner || w.lost[name] ||
+			w.nameless[member.ID] ||
 			host && w.votersWithout(name) < voters/2+1 || !others
 	})
 }
@@ -481,6 +487,7 @@ func (w *world) repairTheLast() {
 func (w *world) leaveAlone(scarce bool) {
 	w.unread = ""
 	clear(w.odd)
+	clear(w.nameless)
 	w.repairTheLast()
 	for i := range w.Machines {
 		machine := &w.Machines[i]
