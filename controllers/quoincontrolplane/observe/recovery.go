@@ -126,9 +126,9 @@ func (o *Observation) backup() controlplane.Backup {
 			controlplanev1.SnapshotMissingReason {
 			result.Recent, result.Last = false, "the store has lost the last good one"
 		}
-		result.Requested = status.RequestedTime.After(good.Time.Time)
+		result.Requested = status.Requested(o.At).After(good.Time.Time)
 	} else {
-		result.Requested = !status.RequestedTime.IsZero()
+		result.Requested = !status.Requested(o.At).IsZero()
 	}
 	return result
 }
