@@ -226,6 +226,9 @@ func TestMachineDeletion(t *testing.T) {
 		}, "on their way out already: m1"},
 		"one of five while two leave": {5, func(e *estate) { goes(e.machines[1]); goes(e.machines[2]) },
 			"m1, m2"},
+		"one of five while another is dead": {5, func(e *estate) { e.member(1).Healthy = ptr.To(false) },
+			"m0 cannot be deleted"},
+		"the dead one of five": {5, func(e *estate) { e.member(0).Healthy = ptr.To(false) }, ""},
 		"one of three while one leaves": {3, func(e *estate) {
 			goes(e.machines[1])
 		}, "wait until there is a replacement for m1"},
