@@ -58,11 +58,6 @@ var sparedMachine = regexp.MustCompile(`Machine (\S+) is not replaced now: .* an
 // is drawn: one that no history meets any more is an error.
 func TestPromisesHoldAlways(t *testing.T) {
 	const enough = 2000
-	// Histories are cheap: enough of them that every broken rule was met when it was tried.
-	if checks := flag.Lookup("rapid.checks"); checks.Value.String() == checks.DefValue {
-		NewWithT(t).Expect(checks.Value.Set(strconv.Itoa(enough))).To(Succeed())
-		defer func() { _ = checks.Value.Set(checks.DefValue) }()
-	}
 	drawn, histories := map[string]int{}, 0
 	defer func() {
 		t.Logf("%d histories: %v", histories, drawn)
@@ -76,7 +71,8 @@ func TestPromisesHoldAlways(t *testing.T) {
 			}
 		}
 	}()
-	rapid.Check(t, func(t *rapid.T) {
+	// Histories are cheap: enough of them that every broken rule was met when it was tried.
+	checkAll(t, enough, func(t *rapid.T) {
 		w := newWorld(rapid.SampledFrom([]int{1, 3, 5}).Draw(t, "replicas"), "v1.30.0")
 		w.drawn = drawn
 		histories++
@@ -176,6 +172,27 @@ func TestPromisesHoldAlways(t *testing.T) {
 		w.leaveAlone(rapid.Bool().Draw(t, "no host to spare"))
 		w.bringUp(t)
 	})
+}
+
+// checkAll checks as much as -rapid.checks asks for; enough where it says nothing. Near the end of a test's time rapid
+// ends early, and is content: here that is an error.
+func checkAll(t *testing.T, enough int, property func(*rapid.T)) {
+	t.Helper()
+	checks := flag.Lookup("rapid.checks")
+	if checks.Value.String() == checks.DefValue {
+		NewWithT(t).Expect(checks.Value.Set(strconv.Itoa(enough))).To(Succeed())
+		defer func() { _ = checks.Value.Set(checks.DefValue) }()
+	}
+	asked, err := strconv.Atoi(checks.Value.String())
+	NewWithT(t).Expect(err).NotTo(HaveOccurred())
+	checked := 0
+	rapid.Check(t, func(t *rapid.T) {
+		property(t)
+		checked++
+	})
+	if checked < asked {
+		t.Errorf("only %d of %d were checked before the time was over", checked, asked)
+	}
 }
 
 // want has so many replicas be asked for. Where they are fewer, so are those that a Machine that was deleted before had to
