@@ -114,7 +114,9 @@ test-sim: ## Roll control planes of simulated hosts longer: a kill of the contro
 nightly: ## Run the random models of the control plane and of rollouts through troubles with thousands of seeds.
 	QUOIN_NIGHTLY=1 go test -count 1 -timeout 58m -run Model ./internal/quorum
 	go test -count 1 -timeout 58m ./internal/quorum -rapid.checks=1000000
-	go test -count 1 -timeout 2h -run 'Promises|AnyState' ./internal/controlplane/plan -rapid.checks=1000000
+	go test -count 1 -timeout 2h -run TestPromisesHoldAlways ./internal/controlplane/plan -rapid.checks=1000000
+	go test -count 1 -timeout 58m -run TestRemediationPromises ./internal/controlplane/plan -rapid.checks=1000000
+	go test -count 1 -timeout 58m -run TestAnyStateHasAStepThatIsWhole ./internal/controlplane/plan -rapid.checks=1000000
 	go test -count 1 -timeout 58m ./internal/rollout -rapid.checks=10000
 	QUOIN_NIGHTLY=1 KUBEBUILDER_ASSETS="$$(hack/bundle/envtest-assets.sh)" go test -count 1 -timeout 10h -v \
 		-skip '$(SIM_HOSTS)' ./test/sim

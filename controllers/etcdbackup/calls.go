@@ -220,8 +220,8 @@ func (s *reconciliation) last() time.Time {
 
 // asked reports whether somebody wants a snapshot who did not when the last attempt began.
 func (s *reconciliation) asked() bool {
-	status := s.controlPlane.Status.Backup
-	return status != nil && status.RequestedTime.After(s.attempted()) && !s.now.Before(s.known.failedAt.Add(firstRetry))
+	return s.controlPlane.Status.Backup.Requested(s.now).After(s.attempted()) &&
+		!s.now.Before(s.known.failedAt.Add(firstRetry))
 }
 
 // retry is when what failed is tried again: a snapshot that was not due yet as it failed does not wait for longer than

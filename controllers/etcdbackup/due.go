@@ -40,9 +40,10 @@ func whenDue(
 		last = newest.Time
 	}
 	// Nor does what a clock that was ahead has dated answer a request.
-	answered := status != nil && last.After(status.RequestedTime.Time) && !last.After(now)
-	if status != nil && !status.RequestedTime.IsZero() && !answered {
-		due = status.RequestedTime.Add(time.Second)
+	requested := status.Requested(now)
+	answered := last.After(requested) && !last.After(now)
+	if !requested.IsZero() && !answered {
+		due = requested.Add(time.Second)
 	}
 	if spec.Schedule == "" {
 		return due, nil

@@ -519,17 +519,20 @@ func TestWhenDue(t *testing.T) {
 		last, asked time.Time
 		want        time.Time
 	}{
-		"nobody wants one":              {"", time.Time{}, time.Time{}, time.Time{}},
-		"never one, by schedule":        {"0 * * * *", time.Time{}, time.Time{}, now},
-		"by schedule":                   {"0 * * * *", at(12, 0, 0), time.Time{}, at(13, 0, 0)},
-		"missed":                        {"0 * * * *", at(9, 15, 0), time.Time{}, at(10, 0, 0)},
-		"from a clock that was ahead":   {"0 * * * *", at(20, 0, 0), time.Time{}, at(13, 0, 0)},
-		"asked":                         {"", time.Time{}, at(12, 29, 0), at(12, 29, 1)},
-		"answered ahead of the clock":   {"", at(20, 0, 0), at(12, 29, 0), at(12, 29, 1)},
-		"asked and answered":            {"", at(12, 29, 1), at(12, 29, 0), time.Time{}},
-		"asked in the same second":      {"", at(12, 29, 0), at(12, 29, 0), at(12, 29, 1)},
-		"asked before the schedule":     {"0 * * * *", at(12, 0, 0), at(12, 29, 0), at(12, 29, 1)},
-		"asked, and missed before that": {"0 * * * *", at(9, 15, 0), at(12, 29, 0), at(10, 0, 0)},
+		"nobody wants one":                            {"", time.Time{}, time.Time{}, time.Time{}},
+		"never one, by schedule":                      {"0 * * * *", time.Time{}, time.Time{}, now},
+		"by schedule":                                 {"0 * * * *", at(12, 0, 0), time.Time{}, at(13, 0, 0)},
+		"missed":                                      {"0 * * * *", at(9, 15, 0), time.Time{}, at(10, 0, 0)},
+		"from a clock that was ahead":                 {"0 * * * *", at(20, 0, 0), time.Time{}, at(13, 0, 0)},
+		"asked":                                       {"", time.Time{}, at(12, 29, 0), at(12, 29, 1)},
+		"answered ahead of the clock":                 {"", at(20, 0, 0), at(12, 29, 0), at(12, 29, 1)},
+		"asked and answered":                          {"", at(12, 29, 1), at(12, 29, 0), time.Time{}},
+		"asked in the same second":                    {"", at(12, 29, 0), at(12, 29, 0), at(12, 29, 1)},
+		"asked by a clock that was ahead":             {"", at(12, 0, 0), at(20, 0, 0), time.Time{}},
+		"asked by a clock that was a little ahead":    {"", at(12, 0, 0), at(12, 31, 0), at(12, 31, 1)},
+		"asked by a clock that was ahead, and missed": {"0 * * * *", at(9, 15, 0), at(20, 0, 0), at(10, 0, 0)},
+		"asked before the schedule":                   {"0 * * * *", at(12, 0, 0), at(12, 29, 0), at(12, 29, 1)},
+		"asked, and missed before that":               {"0 * * * *", at(9, 15, 0), at(12, 29, 0), at(10, 0, 0)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)

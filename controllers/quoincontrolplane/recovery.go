@@ -62,10 +62,11 @@ func (r *Reconciler) recordRecovery(
 		controlplane.EndRecovery:   controlplane.RecoveryComplete,
 		controlplane.VoidRecovery:  controlplane.RecoveryVoid,
 	}[step.Kind]
-	record := controlplane.RecoveryRecord{ID: controlPlane.Spec.Recovery.ID, State: state}
+	wanted := controlPlane.Spec.Recovery
+	record := controlplane.RecoveryRecord{ID: wanted.ID, State: state}
 	if state == controlplane.RecoveryBegun {
-		// What the host is ordered to do rests on it, and status is lost in a move.
-		record.Data = o.Delivered()
+		// What the hosts are ordered to do rests on it, and status is lost in a move.
+		record.Machine, record.GiveUp, record.Data = wanted.Machine, wanted.GiveUp, o.Delivered()
 	}
 	// An edit of the request that came meanwhile is read before anything is done at its word.
 	if err := r.record(ctx, controlPlane, controlplanev1.RecoveryAnnotation, record,

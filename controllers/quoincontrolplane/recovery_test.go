@@ -67,6 +67,14 @@ func TestARecoveryTellsEachHostItsPartAndGivesUpTheOthers(t *testing.T) {
 	g.Expect(w.condition(controlplanev1.ControlPlaneRecoveringCondition).Status).To(Equal(metav1.ConditionTrue))
 	g.Expect(w.plane().Status.Operation.Type).To(Equal(controlplanev1.OperationRecover))
 
+	w.recover("r1", names[1], names[2], names[0])
+	w.once()
+	g.Expect(w.condition(controlplanev1.ControlPlaneRecoveringCondition).Reason).To(Equal("RecoveryRefused"))
+	g.Expect(w.order(names[0])).To(BeEmpty(), "it began with this one")
+	w.recover("r1", names[0], names[2], names[1])
+	w.once()
+	g.Expect(w.condition(controlplanev1.ControlPlaneRecoveringCondition).Status).To(Equal(metav1.ConditionTrue))
+
 	w.ends(names[1], "r1", "Succeeded")
 	w.host(names[2], func(host *infrav1.QuoinHost) {
 		conditions.Set(host, metav1.Condition{Type: infrav1.HostFencedCondition, Status: metav1.ConditionTrue,

@@ -3,7 +3,10 @@
 
 package controlplane
 
-import "encoding/json"
+import (
+	"encoding/json"
+	"slices"
+)
 
 // Recovery is a person's word to restore an etcd that has lost its quorum, and how far that came.
 type Recovery struct {
@@ -20,6 +23,8 @@ type Recovery struct {
 	Delivery  string
 	// State that was recorded under the ID.
 	State RecoveryState
+	// Edited says that it has begun with another Machine or other GiveUp.
+	Edited bool
 	// Hosts by Machine.
 	Hosts map[string]RecoveryHost
 }
@@ -44,8 +49,19 @@ const (
 type RecoveryRecord struct {
 	ID    string        `json:"id"`
 	State RecoveryState `json:"state"`
+	// Machine that survives and GiveUp, the others, as they were when it began: hosts are given their parts by them, and
+	// with others two might become clusters of one.
+	Machine string   `json:"machine,omitempty"`
+	GiveUp  []string `json:"giveUp,omitempty"`
 	// Data of the snapshot that lay on the survivor's host when it began; nil when the member goes on with its own.
 	Data *RecoveryData `json:"data,omitempty"`
+}
+
+// Edited reports whether the recovery has begun, and not with this Machine as its survivor and these given up; also
+// when it does not say with which.
+func (r RecoveryRecord) Edited(machine string, giveUp []string) bool {
+	return r.State == RecoveryBegun && (r.Machine != machine ||
+		!slices.Equal(slices.Sorted(slices.Values(r.GiveUp)), slices.Sorted(slices.Values(giveUp))))
 }
 
 // RecoveryData are the data of a snapshot on a host.

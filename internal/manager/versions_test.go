@@ -359,7 +359,7 @@ func judgesVersions(t *testing.T, config *rest.Config) {
 	})
 	t.Run("while nobody answers", func(t *testing.T) {
 		g := NewWithT(t)
-		f := newFleet(t, config, "silent", "v1.35.4")
+		f := newFleet(t, config, "unanswered", "v1.35.4")
 		patch := func(object client.Object, change func(), options ...client.PatchOption) error {
 			before := object.DeepCopyObject().(client.Object) //nolint:forcetypeassert // a copy is what it is a copy of
 			change()

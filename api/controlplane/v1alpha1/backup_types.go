@@ -5,6 +5,7 @@ package v1alpha1
 
 import (
 	"slices"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -182,6 +183,15 @@ type EtcdBackupStatus struct {
 	// restore is the snapshot that spec.recovery brings to a host.
 	// +optional
 	Restore *EtcdRestoreStatus `json:"restore,omitempty"`
+}
+
+// Requested is the time from which on a snapshot is wanted; zero when none is, and when a clock that was ahead wrote it
+// down, for nothing would answer it before that time comes. Clocks may differ by a minute.
+func (s *EtcdBackupStatus) Requested(now time.Time) time.Time {
+	if s == nil || s.RequestedTime.Sub(now) > time.Minute {
+		return time.Time{}
+	}
+	return s.RequestedTime.Time
 }
 
 // BackupRecord is one snapshot.

@@ -3,8 +3,8 @@
 
 package v1alpha1
 
-// RecoveryAnnotation on a QuoinControlPlane holds, as JSON, the id of the last recovery that was asked for and how far
-// it came, so that a move of the objects does not carry it out again.
+// RecoveryAnnotation on a QuoinControlPlane holds, as JSON, the id of the last recovery that was asked for, how far
+// it came and with which Machines it began, so that a move of the objects does not carry it out again.
 const RecoveryAnnotation = "controlplane.cluster.x-k8s.io/quoin-recovery"
 
 // ControlPlaneRecoveringCondition is True while an etcd that has lost its quorum is being restored, with what that
@@ -13,7 +13,8 @@ const ControlPlaneRecoveringCondition = "Recovering"
 
 // EtcdRecovery is a person's word to restore an etcd that has lost its quorum for good, which throws data away: writes
 // that the survivor had not received, or all since the snapshot. It is carried out once, and only while there is no
-// quorum; else the id is void.
+// quorum; else the id is void. Who survives and who is given up is as it was when the recovery began, also when it is
+// taken away meanwhile and put back: another word needs another id.
 type EtcdRecovery struct {
 	// id of the recovery, of your choice, such as the number of a ticket. What was done under an id, or was found
 	// needless, is never done again.

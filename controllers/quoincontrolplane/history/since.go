@@ -4,6 +4,8 @@
 package history
 
 import (
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -48,6 +50,13 @@ func (c *Since[K]) Note(controlPlane types.UID, now time.Time, parts []K) map[K]
 		c.since[controlPlane], c.noted[controlPlane] = after, now
 	}
 	return after
+}
+
+// Last are the parts of the control plane with which it was so when that was noted last.
+func (c *Since[K]) Last(controlPlane types.UID) []K {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Collect(maps.Keys(c.since[controlPlane]))
 }
 
 func (c *Since[K]) forget(controlPlane types.UID) {

@@ -29,6 +29,24 @@ func TestASnapshotFromTheFutureIsNotRecent(t *testing.T) {
 	}
 }
 
+// What was asked for by a clock that was ahead would come only when that time does.
+func TestARequestFromTheFutureIsNone(t *testing.T) {
+	g := NewWithT(t)
+	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+	good := &controlplanev1.BackupRecord{Name: "s", Time: metav1.NewTime(now.Add(-2 * time.Hour))}
+	for _, last := range []*controlplanev1.BackupRecord{nil, good} {
+		for age, requested := range map[time.Duration]bool{3 * time.Hour: last == nil, time.Minute: true, 0: true,
+			-time.Minute: true, -2 * time.Minute: false, -24 * time.Hour: false} {
+			o := &Observation{At: now}
+			o.ControlPlane = &controlplanev1.QuoinControlPlane{}
+			o.ControlPlane.Spec.Backup = &controlplanev1.EtcdBackup{}
+			o.ControlPlane.Status.Backup = &controlplanev1.EtcdBackupStatus{LastGood: last,
+				RequestedTime: metav1.NewTime(now.Add(-age))}
+			g.Expect(o.backup().Requested).To(Equal(requested), "%s ago, the last good one is %v", age, last)
+		}
+	}
+}
+
 // What the store has lost is nothing to go back to, however young it was.
 func TestASnapshotThatTheStoreHasLostIsNotRecent(t *testing.T) {
 	g := NewWithT(t)

@@ -207,21 +207,29 @@ func AttemptFrom(value string) *controlplane.Attempt {
 // proves nothing about the members, so silence before it still counts; a member that was seen healthy begins anew, and
 // so does one that hangs and has come further, for its disk is slow and no more, one whose database is full, which
 // votes all the same, and one that nobody could ask. While no voter agrees to anything each of them may be the one that
-// is well, so nobody's silence counts.
+// is well, so nobody's silence counts. How far one has come it says itself, and not always: until it does it has come
+// no further.
 func noteUnhealthy(h *history.History, controlPlane types.UID, m *quorum.Membership, now time.Time) {
 	if !m.Known {
 		return
 	}
+	came := map[uint64]uint64{}
+	for _, last := range h.Unhealthy.Last(controlPlane) {
+		came[last.Member] = last.Progress
+	}
+	standstill := func(member quorum.Member) history.Standstill {
+		return history.Standstill{Member: member.ID, Progress: cmp.Or(member.Progress, came[member.ID])}
+	}
 	var unhealthy []history.Standstill
 	for _, member := range m.Members {
 		if m.Agreed && member.Failing() {
-			unhealthy = append(unhealthy, history.Standstill{Member: member.ID, Progress: member.Progress})
+			unhealthy = append(unhealthy, standstill(member))
 		}
 	}
 	since := h.Unhealthy.Note(controlPlane, now, unhealthy)
 	for i := range m.Members {
 		member := &m.Members[i]
-		if first, noted := since[history.Standstill{Member: member.ID, Progress: member.Progress}]; noted {
+		if first, noted := since[standstill(*member)]; noted {
 			member.Silent = now.Sub(first)
 		}
 	}

@@ -122,6 +122,12 @@ func TestAVoterIsStuckWhenItComesNoFurtherWhileOthersAgree(t *testing.T) {
 	g.Expect(silent(23*time.Minute, false, 20)).To(BeZero(), "nobody agrees")
 	g.Expect(silent(24*time.Minute, true, 20)).To(BeZero())
 	g.Expect(silent(25*time.Minute, true, 20)).To(Equal(time.Minute))
+	for i := range 4 {
+		at := time.Duration(i) * time.Minute
+		g.Expect(silent(26*time.Minute+at, true, []uint64{0, 20}[i%2])).To(Equal(2*time.Minute+at), "it says so now and then")
+	}
+	g.Expect(silent(30*time.Minute, true, 0)).To(Equal(6 * time.Minute))
+	g.Expect(silent(31*time.Minute, true, 21)).To(BeZero(), "meanwhile it came further")
 }
 
 // Cluster API tells where it has come to a moment before it tells that it has drained: nothing is evicted for that.

@@ -27,8 +27,11 @@ func (inv *Inventory) recovery() *controlplane.Recovery {
 	if wanted == nil {
 		return nil
 	}
-	result := &controlplane.Recovery{ID: wanted.ID, Machine: wanted.Machine, GiveUp: wanted.GiveUp,
-		State: Recorded(inv.ControlPlane).State, Hosts: map[string]controlplane.RecoveryHost{}}
+	record := Recorded(inv.ControlPlane)
+	result := &controlplane.Recovery{ID: wanted.ID, Machine: wanted.Machine, GiveUp: wanted.GiveUp, State: record.State,
+		// What began before its record said with what goes on.
+		Edited: record.Machine != "" && record.Edited(wanted.Machine, wanted.GiveUp),
+		Hosts:  map[string]controlplane.RecoveryHost{}}
 	if wanted.Snapshot != nil {
 		result.Snapshot = wanted.Snapshot.Name
 		result.Delivered, result.Delivery = inv.Delivered() != nil, inv.delivery()
@@ -123,9 +126,9 @@ func (o *Observation) backup() controlplane.Backup {
 			controlplanev1.SnapshotMissingReason {
 			result.Recent, result.Last = false, "the store has lost the last good one"
 		}
-		result.Requested = status.RequestedTime.After(good.Time.Time)
+		result.Requested = status.Requested(o.At).After(good.Time.Time)
 	} else {
-		result.Requested = !status.RequestedTime.IsZero()
+		result.Requested = !status.Requested(o.At).IsZero()
 	}
 	return result
 }

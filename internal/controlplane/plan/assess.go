@@ -101,7 +101,9 @@ func dropIll(s facts) *controlplane.Step {
 // a voter that lives.
 func (s facts) castsNoVote(step *controlplane.Step) bool {
 	if step.Kind == controlplane.DeleteMachine {
-		return !s.memberState(controlplane.Machine{Name: step.Machine}).Counts()
+		return !slices.ContainsFunc(s.Machines, func(machine controlplane.Machine) bool {
+			return machine.Name == step.Machine && s.mayVote(machine)
+		})
 	}
 	return step.Kind == controlplane.RemoveEtcdMember
 }

@@ -88,6 +88,13 @@ func (s facts) stateOf(member quorum.Member) quorum.MemberState {
 	return member.State(s.DeadMemberTimeout)
 }
 
+// mayVote reports whether the loss of the Machine's vote would be felt, or may be: one that was a node, and has no
+// member of its own, may run a member whose Machine is not known.
+func (s facts) mayVote(machine controlplane.Machine) bool {
+	state := s.memberState(machine)
+	return state.Counts() || state == quorum.MemberUnknown && (machine.Node != "" || machine.Joined)
+}
+
 // explained adds to what is wrong with a Machine what helps when its member is dead and nobody has asked for its
 // replacement: a silent host may be back any moment, so only somebody else can say that it will not.
 func (s facts) explained(machine controlplane.Machine, problem string) string {

@@ -115,15 +115,19 @@ func approveDrain(s facts, machine controlplane.Machine) *controlplane.Step {
 	if !s.Etcd.Known {
 		return etcdUnknown(s, machine)
 	}
-	member := s.memberOf(machine)
-	if member == nil {
-		return s.depart(machine, controlplane.ReleaseDrainHook, controlplane.ReasonNothingToGuard,
-			"Machine %s has no etcd member: its drain can begin", machine.Name)
-	}
 	if why := s.keptByUnclaimed(machine); why != "" {
 		return s.wait(controlplane.Repair, controlplane.ReasonMemberWithoutMachine,
 			"Machine %s is being deleted but kept: %s", machine.Name, why).
 			WithMachine(machine.Name)
+	}
+	member := s.memberOf(machine)
+	if member == nil {
+		// A member whose Machine is not known may be the one of this Machine.
+		if step := dropOrphanedMembers(s); step != nil && s.mayVote(machine) {
+			return step
+		}
+		return s.depart(machine, controlplane.ReleaseDrainHook, controlplane.ReasonNothingToGuard,
+			"Machine %s has no etcd member: its drain can begin", machine.Name)
 	}
 	if step := dropGivenUp(s, member); step != nil {
 		return step

@@ -101,13 +101,13 @@ func (s facts) dropOrphanedMember(member quorum.Member) *controlplane.Step {
 
 // keptByUnclaimed says why a Machine stays: voters work that no Machine runs. What casts no vote goes all the same, for
 // without it the quorum is safer, whoever the others belong to; but not the last Machine through which etcd can be
-// reached.
+// reached, and not one that may run such a voter itself.
 func (s facts) keptByUnclaimed(machine controlplane.Machine) string {
 	unclaimed, member := s.unclaimed(), s.memberOf(machine)
-	if len(unclaimed) == 0 || member == nil {
-		return ""
-	}
-	if !s.stateOf(*member).Works() && s.othersStay(member) {
+	switch {
+	case len(unclaimed) == 0,
+		member == nil && !s.mayVote(machine),
+		member != nil && !s.stateOf(*member).Works() && s.othersStay(member):
 		return ""
 	}
 	return s.describeUnclaimed(unclaimed[0])

@@ -46,13 +46,22 @@ func (s facts) joins(machine controlplane.Machine) bool {
 	return s.StackedEtcd && !s.memberState(machine).Votes() || machine.Node == ""
 }
 
-// mayDepart judges etcd without the Machine's member.
+// mayDepart judges etcd without the Machine's member, or without each that may be its own.
 func (s facts) mayDepart(machine controlplane.Machine, terms quorum.Terms) quorum.Verdict {
-	member := s.memberOf(machine)
-	if member == nil {
-		return quorum.Verdict{Allowed: true}
+	var members []quorum.Member
+	if member := s.memberOf(machine); member != nil {
+		members = []quorum.Member{*member}
+	} else if s.mayVote(machine) {
+		members = s.orphanedMembers()
 	}
-	return quorum.Judge(s.membership(), quorum.Operation{Kind: quorum.Depart, Members: []uint64{member.ID}}, terms)
+	verdict := quorum.Verdict{Allowed: true}
+	for _, member := range members {
+		operation := quorum.Operation{Kind: quorum.Depart, Members: []uint64{member.ID}}
+		if verdict = quorum.Judge(s.membership(), operation, terms); !verdict.Allowed {
+			break
+		}
+	}
+	return verdict
 }
 
 // mayRemove judges the removal of a member from etcd.

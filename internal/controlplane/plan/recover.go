@@ -5,6 +5,7 @@ package plan
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
@@ -71,6 +72,11 @@ func (s facts) restoring(r controlplane.Recovery) *controlplane.Step {
 			"recovery %s of etcd begins: Machine %s carries the cluster on%s, "+
 				"given up are %s", r.ID, r.Machine, withData(r), orNobody(r.GiveUp)).WithMachine(r.Machine)
 	}
+	if r.Edited {
+		return s.refusal(controlplane.Recover, controlplane.ReasonRecoveryRefused, "recovery %s has begun with another "+
+			"Machine that survives, or with others that are given up, than it names now: put those back that the annotation "+
+			"controlplane.cluster.x-k8s.io/quoin-recovery names, or ask under another id", r.ID)
+	}
 	if step := s.fence(r); step != nil {
 		return step
 	}
@@ -120,6 +126,11 @@ func (s facts) refuseRecovery(r controlplane.Recovery) string {
 	switch {
 	case s.Etcd.Contradicts:
 		return s.Etcd.Problem
+	case slices.ContainsFunc(slices.Collect(maps.Values(r.Hosts)), func(h controlplane.RecoveryHost) bool {
+		return h.Ordered
+	}):
+		// It began before another one did, and what a host did then may be no part of what is asked for now.
+		return "hosts were given their parts under this id before: ask under another one"
 	case index < 0:
 		return fmt.Sprintf("Machine %s, which is to survive, is none of this control plane; it has %s", r.Machine,
 			orNobody(s.names("")))

@@ -170,6 +170,11 @@ func TestARecoveryIsRefusedOrVoid(t *testing.T) {
 		"members contradict each other": {func(s *controlplane.State) {
 			s.Etcd = quorum.Membership{Contradicts: true, Problem: "nodes a and b tell different members"}
 		}, controlplane.Refuse, "nodes a and b tell different members"},
+		"it began with another survivor": {func(s *controlplane.State) {
+			s.Recovery.State, s.Recovery.Edited = controlplane.RecoveryBegun, true
+		}, controlplane.Refuse, "has begun with another Machine"},
+		"it began before another one did": {func(s *controlplane.State) { part(s, "b", succeeded) }, controlplane.Refuse,
+			"ask under another one"},
 		"a host failed to stop": {func(s *controlplane.State) {
 			s.Recovery.State = controlplane.RecoveryBegun
 			part(s, "c",

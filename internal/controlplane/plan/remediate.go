@@ -186,7 +186,7 @@ func (s facts) illApart(machine controlplane.Machine) bool {
 func (s facts) remedy(target controlplane.UnhealthyMachine, unhealthy []controlplane.UnhealthyMachine,
 	attempt *controlplane.Attempt) *controlplane.Step {
 	machine := target.Machine
-	if machine.Node == "" && s.memberOf(machine) == nil {
+	if machine.Node == "" && s.memberOf(machine) == nil && s.keptByUnclaimed(machine) == "" {
 		return discard(target, attempt)
 	}
 	if blocked := s.remedyBlocked(target, unhealthy); blocked != nil {

@@ -4,13 +4,11 @@
 package plan
 
 import (
-	"flag"
 	"fmt"
 	"slices"
 	"testing"
 	"time"
 
-	. "github.com/onsi/gomega"
 	"pgregory.net/rapid"
 
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
@@ -21,11 +19,7 @@ import (
 // second Machine, or touches anything while the quorum is lost or hosts went away together.
 func TestRemediationPromises(t *testing.T) {
 	// States are cheap: enough of them that every broken rule was met when it was tried.
-	if checks := flag.Lookup("rapid.checks"); checks.Value.String() == checks.DefValue {
-		NewWithT(t).Expect(checks.Value.Set("10000")).To(Succeed())
-		defer func() { _ = checks.Value.Set(checks.DefValue) }()
-	}
-	rapid.Check(t, func(t *rapid.T) {
+	checkAll(t, 10000, func(t *rapid.T) {
 		s := anyIllness(t)
 		step := Assess(s).Step
 		t.Logf("%s", tell(step))

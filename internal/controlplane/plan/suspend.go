@@ -88,14 +88,17 @@ func (s facts) returning() string {
 			continue
 		}
 		machines++
-		since := machine.Health.NodeReadySince
-		if machine.Health.AnswersSince.After(since) {
-			since = machine.Health.AnswersSince
+		var since time.Time
+		for _, at := range []time.Time{machine.Health.NodeReadySince, machine.Health.AnswersSince} {
+			// What a clock wrote down that was ahead is no time to wait from. Clocks may differ by a minute.
+			if at.After(since) && at.Sub(s.Remediation.Now) <= time.Minute {
+				since = at
+			}
 		}
 		switch {
 		case !away(machine).IsZero():
 			gone++
-		case !since.IsZero() && since.Sub(machine.Health.Born) > arrivalTime && s.Remediation.Now.Sub(since) < returnTime:
+		case since.Sub(machine.Health.Born) > arrivalTime && s.Remediation.Now.Sub(since) < returnTime:
 			back++
 			if since.After(latest) {
 				latest = since

@@ -16,7 +16,7 @@ import (
 
 // hostsThat draws control-plane Machines, one letter for each: b came back, as a Node, and a as a host; g is gone, s
 // stays, n never was there, y came up for the first time, l took
-// longer than that may, and o came back long enough ago.
+// longer than that may, and o came back long enough ago. By a clock that was ahead f came back, and w as a Node.
 func hostsThat(letters string, now time.Time) facts {
 	s := controlplane.State{Remediation: controlplane.Remediation{Now: now}}
 	for i, letter := range letters {
@@ -40,6 +40,11 @@ func hostsThat(letters string, now time.Time) facts {
 			m.Health.Born = m.Health.NodeReadySince.Add(-30*time.Minute - time.Second)
 		case 'o':
 			m.Health.NodeReadySince = now.Add(-returnTime)
+		case 'f':
+			m.Health.NodeReadySince = now.Add(time.Minute + time.Second)
+			m.Health.AnswersSince = now.Add(6 * time.Hour)
+		case 'w':
+			m.Health.NodeReadySince, m.Health.AnswersSince = now.Add(6*time.Hour), now.Add(-5*time.Minute)
 		}
 		s.Machines = append(s.Machines, m)
 	}
@@ -52,6 +57,7 @@ func TestHostsThatComeBackTogether(t *testing.T) {
 	for letters, says := range map[string]string{
 		"bss": "", "bbs": "2 of 3", "bgs": "1 of 3", "ggs": "", "bbss": "2 of 4", "bbsss": "", "ybs": "", "obs": "",
 		"abs": "2 of 3", "nnbs": "", "lbs": "2 of 3",
+		"bfs": "", "ffs": "", "bws": "2 of 3",
 	} {
 		if says != "" {
 			says += " control-plane hosts came back a short while ago; until 2026-11-23T08:10:00Z the others get time to follow"

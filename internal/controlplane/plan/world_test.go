@@ -49,6 +49,8 @@ type world struct {
 	ill     map[string]time.Time
 	// odd says as what a member is read that works.
 	odd map[uint64]string
+	// nameless are the members of which nobody says whose they are.
+	nameless map[uint64]bool
 	// drawn counts what was drawn, of all histories.
 	drawn map[string]int
 }
@@ -77,6 +79,7 @@ func newWorld(replicas int, version string) *world {
 		missed:        map[uint64]int{},
 		ill:           map[string]time.Time{},
 		odd:           map[uint64]string{},
+		nameless:      map[uint64]bool{},
 	}
 }
 
@@ -107,6 +110,11 @@ func (w *world) observe() controlplane.State {
 		host.Present, host.PresentRunning = w.images[host.Name][w.Version], w.images[host.Name][w.addons]
 	}
 	s.Etcd.Members = append([]quorum.Member(nil), w.Etcd.Members...)
+	for i := range s.Etcd.Members {
+		if w.nameless[s.Etcd.Members[i].ID] {
+			s.Etcd.Members[i].Machine = ""
+		}
+	}
 	s.Etcd.Agreed = w.hasQuorum()
 	return s
 }
@@ -523,7 +531,8 @@ func (w *world) removeMember(step controlplane.Step) error {
 			kept = append(kept, member)
 			continue
 		}
-		if member.Machine == "" && member.Healthy && !member.Learner && !slices.Contains(w.RemoveMembers, member.ID) {
+		unknown := member.Machine == "" || w.nameless[member.ID]
+		if unknown && member.Healthy && !member.Learner && !slices.Contains(w.RemoveMembers, member.ID) {
 			return fmt.Errorf("member %d works, and is removed because its Machine is not known", step.Member)
 		}
 		if machine := w.machine(member.Machine); machine != nil && !machine.AtTermination {
@@ -662,6 +671,14 @@ func (w *world) forget(name string) {
 	w.Hosts = slices.DeleteFunc(w.Hosts, func(host controlplane.Host) bool { return host.Name == name })
 	w.member(name).Machine = ""
 	w.note(drawStray)
+}
+
+// unname has nobody say any more, or again, whose a voter is that works, as it does as long as that is not known.
+func (w *world) unname(name string) {
+	if member := w.member(name); member != nil && !member.Learner && member.Healthy && w.machine(name).Joined {
+		w.nameless[member.ID] = !w.nameless[member.ID]
+		w.note(drawNameless)
+	}
 }
 
 // vanish takes a Machine away with its host. A member that it leaves behind is dead.

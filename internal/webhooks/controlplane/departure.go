@@ -69,11 +69,6 @@ func membershipOf(status *controlplanev1.EtcdStatus, machines collections.Machin
 				member.Name = ""
 			}
 		}
-		for _, machine := range machines {
-			if member.Machine == "" && member.Name != "" && machine.Status.NodeRef.Name == member.Name {
-				member.Machine = machine.Name
-			}
-		}
 		membership.Members = append(membership.Members, member)
 	}
 	holders := make([]quorum.Holder, 0, len(machines))
@@ -93,14 +88,15 @@ func (d *departure) member() *quorum.Member {
 	return &d.membership.Members[i]
 }
 
-// members are what the Machine may take with it: its member; and while it has none and no Node, every member that has
-// no known Machine, since one of them may have just been added for it.
+// members are what the Machine may take with it: its member; and while it has none, every member that has no known
+// Machine, Node or no Node: one of them may have just been added for it, or its host does not say which it has. A
+// member's name says nothing that the control plane has not gone by.
 func (d *departure) members() []uint64 {
 	if !d.stacked || placement.ClaimHeld(d.machine) && d.member() == nil {
 		return nil
 	}
 	var ids []uint64
-	known := d.machine.Status.NodeRef.IsDefined() || d.member() != nil
+	known := d.member() != nil
 	for _, member := range d.membership.Members {
 		if member.Machine == d.machine.Name || member.Machine == "" && !known {
 			ids = append(ids, member.ID)

@@ -226,6 +226,9 @@ func TestMachineDeletion(t *testing.T) {
 		}, "on their way out already: m1"},
 		"one of five while two leave": {5, func(e *estate) { goes(e.machines[1]); goes(e.machines[2]) },
 			"m1, m2"},
+		"one of five while another is dead": {5, func(e *estate) { e.member(1).Healthy = ptr.To(false) },
+			"m0 cannot be deleted"},
+		"the dead one of five": {5, func(e *estate) { e.member(0).Healthy = ptr.To(false) }, ""},
 		"one of three while one leaves": {3, func(e *estate) {
 			goes(e.machines[1])
 		}, "wait until there is a replacement for m1"},
@@ -243,10 +246,14 @@ func TestMachineDeletion(t *testing.T) {
 		"one of three whose other Machine is gone though its member is not": {3, func(e *estate) {
 			e.remove(e.machines[1])
 		}, "m0 cannot be deleted"},
-		"one of three whose Machine is known by its node only": {3, func(e *estate) {
+		"one of three whose host does not say which member it has": {3, func(e *estate) {
 			e.member(0).Machine, e.member(1).Machine = "", ""
+			e.member(0).Name, e.member(1).Name = "x0", "x1"
 			goes(e.machines[1])
 		}, "there is a replacement for m1"},
+		"one of three whose node's name another member has": {3, func(e *estate) {
+			e.member(1).Machine, e.member(1).Name = "", "n0"
+		}, ""},
 		"a learner": {3, func(e *estate) { e.member(0).Role = "Learner" }, ""},
 		"one without Node while a member has no Machine":         {3, besideStray, "m0 cannot be deleted"},
 		"one that was made ahead, while a member has no Machine": {3, func(e *estate) { besideStray(e); hold(e) }, ""},

@@ -29,13 +29,14 @@ func validateRecovery(
 		return field.ErrorList{field.Forbidden(path, "etcd is external: restore it where it runs")}
 	}
 	reasons := validateSnapshot(path.Child("snapshot"), after)
-	switch controlplane.ReadRecoveryRecord(before.Annotations[controlplanev1.RecoveryAnnotation], wanted.ID).State {
-	case controlplane.RecoveryBegun, controlplane.RecoveryComplete:
-		// Hosts were given their parts by what it said then, and two might become clusters of one.
-		if before.Spec.Recovery != nil && before.Spec.Recovery.ID == wanted.ID {
-			reasons = append(reasons, field.Forbidden(path,
-				fmt.Sprintf("recovery %s has begun with what it says now: ask under another id", wanted.ID)))
-		}
+	record := controlplane.ReadRecoveryRecord(before.Annotations[controlplanev1.RecoveryAnnotation], wanted.ID)
+	begun := record.State == controlplane.RecoveryBegun || record.State == controlplane.RecoveryComplete
+	// Hosts were given their parts by what it said then, and two might become clusters of one; also when it was taken away
+	// meanwhile.
+	if begun && before.Spec.Recovery != nil && before.Spec.Recovery.ID == wanted.ID ||
+		record.Edited(wanted.Machine, wanted.GiveUp) {
+		reasons = append(reasons, field.Forbidden(path,
+			fmt.Sprintf("recovery %s has begun with what it said then: ask under another id", wanted.ID)))
 	}
 	if slices.Contains(wanted.GiveUp, wanted.Machine) {
 		reasons = append(reasons, field.Invalid(path.Child("giveUp"), strings.Join(wanted.GiveUp, ", "),

@@ -26,6 +26,13 @@ func survivor(name string) change {
 	}
 }
 
+func asked(id string) change {
+	return func(c *controlplanev1.QuoinControlPlane) { c.Spec.Recovery.ID = id }
+}
+
+// begun is the record of r1, of cp-0, which gives two others up.
+const begun = `{"id":"r1","state":"Begun","machine":"cp-0","giveUp":["cp-1","cp-2"]}`
+
 func fromSnapshot(c *controlplanev1.QuoinControlPlane) {
 	c.Spec.Recovery.Snapshot = &controlplanev1.RecoverySnapshot{Name: "20261121T120000Z-5f3a2c91b044.db"}
 }
@@ -80,7 +87,22 @@ func TestARecoveryIsAdmittedOnlyWithoutAQuorum(t *testing.T) {
 			[]change{survivor("cp-2"), read(false, 0)}, "ask under another id"},
 		"another one survives before anything was done": {[]change{recovered("cp-1")}, []change{survivor("cp-2")}, ""},
 		"it is asked for anew under another id": {[]change{recovered("cp-1"), recorded(`{"id":"r1","state":"Begun"}`)},
-			[]change{survivor("cp-2"), func(c *controlplanev1.QuoinControlPlane) { c.Spec.Recovery.ID = "r2" }}, ""},
+			[]change{survivor("cp-2"), asked("r2")}, ""},
+		"it was taken away once it began, and another one survives": {
+			[]change{recorded(`{"id":"r1","state":"Begun","machine":"cp-0","giveUp":["cp-1"]}`)},
+			[]change{survivor("cp-2"), read(false, 0)}, "ask under another id"},
+		"it was taken away once it began, and others are given up": {[]change{recorded(begun)},
+			[]change{recovered("cp-1"), read(false, 0)}, "ask under another id"},
+		"it was taken away once it began, and is put back": {[]change{recorded(begun)},
+			[]change{recovered("cp-2", "cp-1"), read(false, 0)}, ""},
+		"it was taken away once it began, before its record said with what": {
+			[]change{recorded(`{"id":"r1","state":"Begun"}`)}, []change{recovered("cp-1"), read(false, 0)},
+			"ask under another id"},
+		"another one was asked for meanwhile, which has not begun": {
+			[]change{survivor("cp-2"), asked("r2"), recorded(begun)}, []change{survivor("cp-2"), read(false, 0)},
+			"ask under another id"},
+		"it is put back after another one was asked for, which has not begun": {
+			[]change{survivor("cp-2"), asked("r2"), recorded(begun)}, []change{recovered("cp-1", "cp-2"), read(false, 0)}, ""},
 		"etcd is external": {[]change{externalEtcd}, []change{externalEtcd, recovered("cp-1")}, "where it runs"},
 	} {
 		t.Run(name, func(t *testing.T) {
