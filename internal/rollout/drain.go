@@ -20,7 +20,7 @@ const (
 	podsRecheck = 20 * time.Second
 	// stuckAfter is how long after its grace period a pod counts as one that never ends.
 	stuckAfter = time.Minute
-	// patience is how long a Node that cannot be read is waited for before its drain.
+	// patience is how long a Node that cannot be read, or changed, is waited for before its drain.
 	patience = time.Minute
 	// volumesTake is how long volumes of pods are given to be detached that Cluster API did not evict.
 	volumesTake = 5 * time.Minute

@@ -185,6 +185,15 @@ func (l Leave) began() time.Time {
 	return l.Began
 }
 
+// Waited reports whether a Node that cannot be read or changed was waited for long enough before its drain.
+func (l Leave) Waited(now time.Time) bool {
+	since := l.Held
+	if since.IsZero() {
+		since = l.began() // nobody asked for the pre-drain hooks
+	}
+	return !since.IsZero() && !now.Before(since.Add(patience))
+}
+
 // NeedsPods are the Machines whose pods have to be read before Plan is asked.
 func NeedsPods(s State, policy *quoinv1.RolloutPolicySpec, now time.Time) []string {
 	pools, err := arrange(s.Pools, policy)
