@@ -161,12 +161,11 @@ func Guards(policy *quoinv1.RolloutPolicySpec, name string, labels map[string]st
 	if err != nil || place < 0 {
 		return false, err
 	}
-	drain, strategy := policy.Drain, policy.Strategy
+	drain := policy.Drain
 	if len(policy.Groups) > 0 {
 		drain = cmp.Or(policy.Groups[place].Drain, drain)
-		strategy = cmp.Or(policy.Groups[place].Strategy, strategy)
 	}
-	return drainOf(drain, strategy) != nil, nil
+	return drainOf(drain, StrategyOf(policy, place)) != nil, nil
 }
 
 // nothingToDrain reports whether Cluster API does not drain the Machine.
