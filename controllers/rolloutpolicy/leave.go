@@ -13,7 +13,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
-	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
@@ -100,11 +99,15 @@ func (r *Reconciler) leaveOne(
 		})
 	case rollout.Drain:
 		if d.Reason != rollout.NoNode {
-			// Cluster API cordons as well: a Node that cannot be changed from here keeps no drain up.
 			if err := r.inWorkload(ctx, cluster, func(ctx context.Context, _, live client.Client) error {
 				return cordon(ctx, live, machine)
 			}); err != nil {
-				ctrl.LoggerFrom(ctx).Error(err, "Cordoning a Node before its drain", "Machine", machine.Name)
+				// Cluster API cordons as well, and leaves the Node to load balancers.
+				if !rollout.LeaveOf(machine).Waited(r.Clock.Now()) {
+					return err
+				}
+				r.Recorder.Eventf(machine, nil, corev1.EventTypeWarning, "NotCordoned", string(d.Action), "Node %s is drained and "+
+					"may still be sent what is for load balancers: %v", machine.Status.NodeRef.Name, err)
 			}
 		}
 		return r.change(ctx, machine, func(machine *clusterv1.Machine) {

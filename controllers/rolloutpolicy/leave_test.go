@@ -5,6 +5,7 @@ package rolloutpolicy
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"testing/synctest"
@@ -192,6 +193,57 @@ func TestANodeIsDrainedBeforeItsHostIsGivenUp(t *testing.T) {
 			w.clock.Step(15 * time.Second)
 			w.reconcile()
 			w.Expect(w.hooks("old-1")).To(Equal(onlyTerminate))
+		})
+	}
+}
+
+// A Node that cannot be cordoned keeps its drain up, since nothing else takes it out of load balancers, and not for
+// ever.
+//
+// Proves: S3-15
+func TestADrainWaitsForItsCordon(t *testing.T) {
+	for name, refusals := range map[string]int{"once": 1, "always": -1} {
+		t.Run(name, func(t *testing.T) {
+			w := newDraining(t, quoinv1.RolloutDrain{}, 0)
+			w.reconcile()
+			failing := interceptor.NewClient(w.workload.(client.WithWatch), interceptor.Funcs{Patch: func(ctx context.Context,
+				c client.WithWatch, object client.Object, patch client.Patch, options ...client.PatchOption) error {
+				if refusals != 0 {
+					refusals--
+					return errors.New("etcdserver: request timed out")
+				}
+				return c.Patch(ctx, object, patch, options...)
+			}})
+			key := client.ObjectKey{Namespace: namespace, Name: "c1"}
+			w.r.ClusterCache = clustercache.NewFakeClusterCache(failing, key, nodesWatch)
+			w.delete("old-0")
+			refused := func() {
+				w.t.Helper()
+				_, err := w.once()
+				w.Expect(err).To(MatchError(ContainSubstring("cordon Node old-0: etcdserver: request timed out")))
+				w.Expect(w.hooks("old-0")).To(Equal(both))
+			}
+			refused()
+			if name == "always" {
+				w.clock.Step(time.Hour)
+				refused() // Cluster API did not come to the hook
+				w.says("old-0", clusterv1.MachineDeletingWaitingForPreDrainHookReason, "Waiting",
+					func(d *clusterv1.MachineDeletionStatus, now metav1.Time) { d.WaitForPreDrainHookStartTime = now })
+				w.clock.Step(time.Minute - time.Second)
+				refused()
+				w.clock.Step(time.Second)
+			}
+			w.recorded()
+			w.reconcile()
+			w.Expect(w.hooks("old-0")).To(Equal(onlyTerminate))
+			_, excluded := w.node("old-0").Labels[corev1.LabelNodeExcludeBalancers]
+			w.Expect(excluded).To(Equal(name == "once"))
+			warns := ContainElement(And(HavePrefix("Warning NotCordoned Node old-0 is drained"),
+				HaveSuffix("cordon Node old-0: etcdserver: request timed out")))
+			if name == "once" {
+				warns = Not(warns)
+			}
+			w.Expect(w.recorded()).To(warns)
 		})
 	}
 }

@@ -107,6 +107,7 @@ func (s *spares) of(pool *rollout.Pool, machines map[string]*clusterv1.Machine) 
 	if request == nil {
 		return
 	}
+	request.Worker = true // for which no host is that is reserved for a control plane
 	for i := range pool.Machines {
 		infra := machines[pool.Machines[i].Name].Spec.InfrastructureRef.Name
 		host := s.hostOf(s.machines[infra])

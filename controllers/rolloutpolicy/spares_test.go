@@ -125,6 +125,18 @@ func TestAHostThatComesIsWaitedFor(t *testing.T) {
 	}
 }
 
+// A host that is reserved for control planes is none that a worker gets, free or under another worker: to wait for it were
+// to wait for ever, and one that leaves it helps nobody.
+func TestAReservedHostDoesNotHelpAWorker(t *testing.T) {
+	spare := hostIn("host-2", infrav1.HostStateAvailable, "")
+	metav1.SetMetaDataLabel(&spare.ObjectMeta, infrav1.ReservedForLabel, infrav1.ReservedForControlPlane)
+	w := withoutSpare(t, quoinv1.RolloutWithoutSpareRemoveFirst, spare)
+	host := &infrav1.QuoinHost{ObjectMeta: metav1.ObjectMeta{Name: "host-0"}}
+	w.adjust(host, func() { host.Labels = spare.Labels })
+	w.reconcile()
+	w.Expect(w.leaving()).To(ConsistOf("old-1"), w.poolMessage())
+}
+
 // Hosts that the new Machine could not have stay with their Machines.
 func TestAHostThatDoesNotHelpIsNotFreed(t *testing.T) {
 	w := withoutSpare(t, quoinv1.RolloutWithoutSpareRemoveFirst)

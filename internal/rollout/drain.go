@@ -20,7 +20,7 @@ const (
 	podsRecheck = 20 * time.Second
 	// stuckAfter is how long after its grace period a pod counts as one that never ends.
 	stuckAfter = time.Minute
-	// patience is how long a Node that cannot be read is waited for before its drain.
+	// patience is how long a Node that cannot be read, or changed, is waited for before its drain.
 	patience = time.Minute
 	// volumesTake is how long volumes of pods are given to be detached that Cluster API did not evict.
 	volumesTake = 5 * time.Minute
@@ -255,13 +255,17 @@ func (l *leaver) helps(m Machine) bool {
 // tooFewServe has Machines that serve leave one after another. What Cluster API replaces waits while another one comes,
 // what a person deletes no longer than for its replacement: nobody surges for that.
 func (l *leaver) tooFewServe(m Machine) (Reason, string) {
+	stock, missing, why := m.Outdated && !l.pool.OnDelete, l.pool.limits.Unavailable, ""
+	if alone := l.pool.alone(); stock && missing > 1 && alone != "" {
+		missing, why = 1, alone
+	}
 	// Where none is made beforehand one has to be missing. What minAvailable asks for is no more than this, or a conflict.
-	least := l.pool.Replicas - max(l.pool.limits.Unavailable, 1-l.pool.limits.Surge)
+	least := l.pool.Replicas - max(missing, 1-l.pool.limits.Surge)
 	if !m.serves() || m.Condemned || l.serving-1 >= least {
 		return "", ""
 	}
 	surge, until := l.pool.Stock.Surge, ""
-	if !m.Outdated || l.pool.OnDelete {
+	if !stock {
 		end := m.Deleted.Add(l.replacementTakes())
 		if !l.now.Before(end) {
 			return "", ""
@@ -272,7 +276,19 @@ func (l *leaver) tooFewServe(m Machine) (Reason, string) {
 	if !l.opened && !l.pool.coming(surge) {
 		return "", ""
 	}
-	return Unavailable, fmt.Sprintf("%d of at least %d serve%s%s", l.serving, least, l.missing(), until)
+	return Unavailable, fmt.Sprintf("%d of at least %d serve%s%s%s", l.serving, least, why, l.missing(), until)
+}
+
+// alone says why Machines of the pool that Cluster API replaces leave one after another, as a rollout deletes them
+// itself; empty when as many may be missing as the limits say.
+func (r *rules) alone() string {
+	switch {
+	case r.in(counts) == 0:
+		return " while nothing is at the present template"
+	case r.pause == quoinv1.RolloutPauseEachMachine:
+		return ", because pauseAfter is EachMachine"
+	}
+	return ""
 }
 
 // afterLooks keeps what serves from its drain while the Cluster does not validate.

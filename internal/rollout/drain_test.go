@@ -370,6 +370,22 @@ func TestWhatADrainWaitsFor(t *testing.T) {
 	}
 }
 
+// A Node is waited for from when Cluster API came to the hook, or passed by it.
+func TestHowLongANodeIsWaitedFor(t *testing.T) {
+	for name, c := range map[string]struct {
+		leave  Leave
+		waited bool
+	}{
+		"Cluster API did not come": {Leave{}, false},
+		"it came just now":         {Leave{Held: eight.Add(time.Second - time.Minute)}, false},
+		"it came a minute ago":     {Leave{Held: eight.Add(-time.Minute)}, true},
+		"it passed a minute ago":   {Leave{Passed: eight.Add(-time.Minute)}, true},
+		"it came after that":       {Leave{Held: eight, Passed: eight.Add(-time.Minute)}, false},
+	} {
+		NewWithT(t).Expect(c.leave.Waited(eight)).To(Equal(c.waited), name)
+	}
+}
+
 // Another Machine comes where one that is begun or may be made will serve, and not where each waits for a host.
 func TestWhetherAnotherMachineComes(t *testing.T) {
 	waits, flies := Machine{Name: "waits"}, Machine{Name: "flies", Hosted: true, Gated: true}

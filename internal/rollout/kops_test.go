@@ -61,7 +61,7 @@ var elsewhere = map[string]string{
 	"TestRollingUpdateOnlyWarmPoolNodes":   "warm pools are instances of a cloud that are stopped; hosts that are free wait anyway",
 	"TestRollingWarmPoolBeforeJoinedNodes": "the same",
 
-	"TestSettings":       "TestLimitsAreResolvedAsKOpsDoes",
+	"TestSettings":       "TestAGroupInheritsEachFieldThatItDoesNotSet, and what neither sets: TestLimitsAreResolvedAsKOpsDoes",
 	"TestMaxUnavailable": "TestLimitsAreResolvedAsKOpsDoes",
 	"TestMaxSurge":       "TestLimitsAreResolvedAsKOpsDoes",
 	"TestAWSDefault":     "a default of one cloud; one more is made by default here as well (limits_test.go)",

@@ -161,12 +161,11 @@ func Guards(policy *quoinv1.RolloutPolicySpec, name string, labels map[string]st
 	if err != nil || place < 0 {
 		return false, err
 	}
-	drain, strategy := policy.Drain, policy.Strategy
+	drain := policy.Drain
 	if len(policy.Groups) > 0 {
 		drain = cmp.Or(policy.Groups[place].Drain, drain)
-		strategy = cmp.Or(policy.Groups[place].Strategy, strategy)
 	}
-	return drainOf(drain, strategy) != nil, nil
+	return drainOf(drain, StrategyOf(policy, place)) != nil, nil
 }
 
 // nothingToDrain reports whether Cluster API does not drain the Machine.
@@ -183,6 +182,15 @@ func (l Leave) began() time.Time {
 		return l.Passed
 	}
 	return l.Began
+}
+
+// Waited reports whether a Node that cannot be read or changed was waited for long enough before its drain.
+func (l Leave) Waited(now time.Time) bool {
+	since := l.Held
+	if since.IsZero() {
+		since = l.began() // nobody asked for the pre-drain hooks
+	}
+	return !since.IsZero() && !now.Before(since.Add(patience))
 }
 
 // NeedsPods are the Machines whose pods have to be read before Plan is asked.

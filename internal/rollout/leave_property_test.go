@@ -4,6 +4,7 @@
 package rollout
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -92,6 +93,10 @@ func (f *fleet) judgeDrains(t *rapid.T, d Decision, before map[string]*node) {
 		} else if stock && f.minimum(pool) > 0 && f.refuses(pool) {
 			t.Fatalf("%s is drained against minAvailable", d.Machine)
 		}
+		if why := f.crowds(pool, was, before); why != "" {
+			t.Fatalf("%s is drained %s: %s", d.Machine, why, f.draw())
+		}
+		was.preDrain = false // the next one that is drained now is judged beside it
 		for _, n := range pool.machines {
 			other := before[n.name]
 			selected := func(n *node) bool { return n.template != pool.template || n.needsUpdate != "" }
@@ -109,6 +114,32 @@ func (f *fleet) judgeDrains(t *rapid.T, d Decision, before map[string]*node) {
 			pool.terminatedBefore = f.now
 		}
 	}
+}
+
+// crowds says beside what a Machine is drained that Cluster API deleted, of which one at a time is: before any of the
+// present template counts, and where a person looks at each. What neither leaves nor comes is not waited for.
+func (f *fleet) crowds(pool *deployment, was *node, before map[string]*node) string {
+	serve, counted, beside := 0, false, ""
+	for _, n := range pool.machines {
+		is := before[n.name]
+		if is == nil {
+			continue // made just now
+		}
+		current := is.template == pool.template && is.deleted.IsZero()
+		counted = counted || current && is.joined && !is.gated
+		drained := !is.deleted.IsZero() && !is.preDrain
+		switch {
+		case is.joined && !is.gated && is.ill == "" && !is.unreachable && !drained:
+			serve++
+		case drained, current && !is.hosted.IsZero() && (is.gated || !is.joined):
+			beside = n.name
+		}
+	}
+	if was.template == pool.template || pool.onDelete || was.condemned || was.ill != "" || was.gated || serve >= pool.replicas-1 ||
+		counted && f.policy.PauseAfter != quoinv1.RolloutPauseEachMachine || beside == "" {
+		return ""
+	}
+	return fmt.Sprintf("beside %s, and %d of %d serve", beside, serve, pool.replicas)
 }
 
 // judgeHosts holds that no host is given up with pods on it under Fail, unless its kubelet does not answer.

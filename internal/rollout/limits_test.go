@@ -5,6 +5,7 @@ package rollout
 
 import (
 	"fmt"
+	"reflect"
 	"testing"
 
 	. "github.com/onsi/gomega"
@@ -58,6 +59,59 @@ func strategy(surge, unavailable string) quoinv1.RolloutStrategy {
 		return ptr.To(intstr.Parse(text))
 	}
 	return quoinv1.RolloutStrategy{MaxSurge: of(surge), MaxUnavailable: of(unavailable)}
+}
+
+// What a group does not set it inherits, whatever else it sets: for each field every pair of nothing, an empty strategy
+// and two values, which are the cases of kOps' own test. Nothing of the policy is changed by that.
+//
+// Proves: S3-22
+func TestAGroupInheritsEachFieldThatItDoesNotSet(t *testing.T) {
+	one := quoinv1.RolloutStrategy{RolloutVictims: quoinv1.RolloutVictims{MinAvailable: ptr.To(intstr.FromInt32(1)),
+		Waves: quoinv1.RolloutWavesFailureDomain}, MaxSurge: ptr.To(intstr.FromInt32(0)),
+		MaxUnavailable: ptr.To(intstr.FromInt32(1)), DrainAndTerminate: ptr.To(false)}
+	two := quoinv1.RolloutStrategy{RolloutVictims: quoinv1.RolloutVictims{MinAvailable: ptr.To(intstr.FromString("50%")),
+		Waves: quoinv1.RolloutWavesNone}, MaxSurge: ptr.To(intstr.FromInt32(2)),
+		MaxUnavailable: ptr.To(intstr.FromInt32(2)), DrainAndTerminate: ptr.To(true)}
+	for _, field := range reflect.VisibleFields(reflect.TypeFor[quoinv1.RolloutStrategy]()) {
+		if field.Anonymous {
+			continue
+		}
+		value := func(of quoinv1.RolloutStrategy) reflect.Value { return reflect.ValueOf(of).FieldByIndex(field.Index) }
+		only := func(of quoinv1.RolloutStrategy) *quoinv1.RolloutStrategy {
+			s := &quoinv1.RolloutStrategy{}
+			reflect.ValueOf(s).Elem().FieldByIndex(field.Index).Set(value(of))
+			return s
+		}
+		all := []*quoinv1.RolloutStrategy{nil, {}, only(one), only(two)}
+		for i, common := range all {
+			for j, own := range all {
+				g := NewWithT(t)
+				policy := &quoinv1.RolloutPolicySpec{Strategy: common, Groups: []quoinv1.RolloutGroup{{}, {Strategy: own}}}
+				before := policy.DeepCopy()
+				want := ptr.Deref(common, quoinv1.RolloutStrategy{})
+				if own != nil && !value(*own).IsZero() {
+					want = *own
+				}
+				g.Expect(*StrategyOf(policy, 1)).To(Equal(want), "%s: %d of the policy and %d of the group", field.Name, i, j)
+				g.Expect(*StrategyOf(policy, 0)).To(Equal(ptr.Deref(common, quoinv1.RolloutStrategy{})))
+				g.Expect(policy).To(Equal(before))
+			}
+		}
+		others := one
+		reflect.ValueOf(&others).Elem().FieldByIndex(field.Index).Set(value(two))
+		NewWithT(t).Expect(*StrategyOf(&quoinv1.RolloutPolicySpec{Strategy: &one,
+			Groups: []quoinv1.RolloutGroup{{Strategy: only(two)}}}, 0)).To(Equal(others), "%s alone", field.Name)
+	}
+	g := NewWithT(t)
+	policy := &quoinv1.RolloutPolicySpec{Strategy: &one, Groups: []quoinv1.RolloutGroup{{
+		MachineDeployments: quoinv1.RolloutSelector{Names: []string{"blue"}}, Strategy: ptr.To(strategy("3", ""))}}}
+	arranged, err := arrange([]Pool{{Name: "blue", Replicas: 8, Stock: Limits{Surge: 4, Unavailable: 2}}}, policy)
+	g.Expect(err).NotTo(HaveOccurred())
+	of := arranged[0]
+	g.Expect(of.limits).To(Equal(Limits{3, 1}))
+	g.Expect(of.leaving).To(Equal(leaving{waves: true, least: 1}))
+	g.Expect(of.off()).To(BeTrue())
+	g.Expect(Guards(policy, "blue", nil)).To(BeTrue())
 }
 
 // Proves: S3-22, K-5

@@ -54,6 +54,21 @@ func Select(policy *quoinv1.RolloutPolicySpec, name string, has map[string]strin
 	return -1, nil
 }
 
+// StrategyOf is the strategy of the group at a place. What it does not set is the policy's, field by field as in kOps:
+// a group that has more made at once keeps what the policy says of those that leave.
+func StrategyOf(policy *quoinv1.RolloutPolicySpec, place int) *quoinv1.RolloutStrategy {
+	common, own := ptr.Deref(policy.Strategy, quoinv1.RolloutStrategy{}), quoinv1.RolloutStrategy{}
+	if len(policy.Groups) > 0 {
+		own = ptr.Deref(policy.Groups[place].Strategy, own)
+	}
+	return &quoinv1.RolloutStrategy{
+		RolloutVictims: quoinv1.RolloutVictims{MinAvailable: cmp.Or(own.MinAvailable, common.MinAvailable),
+			Waves: cmp.Or(own.Waves, common.Waves)},
+		MaxSurge: cmp.Or(own.MaxSurge, common.MaxSurge), MaxUnavailable: cmp.Or(own.MaxUnavailable, common.MaxUnavailable),
+		DrainAndTerminate: cmp.Or(own.DrainAndTerminate, common.DrainAndTerminate),
+	}
+}
+
 // rules are what holds for one pool.
 type rules struct {
 	Pool
@@ -101,7 +116,7 @@ func arrange(pools []Pool, policy *quoinv1.RolloutPolicySpec) ([]rules, error) {
 		if pool.Paused {
 			r.suspended = "the MachineDeployment is paused"
 		}
-		strategy, drain := policy.Strategy, policy.Drain
+		strategy, drain := StrategyOf(policy, place), policy.Drain
 		if len(policy.Groups) > 0 {
 			group := policy.Groups[place]
 			r.group = group.Name
@@ -109,8 +124,7 @@ func arrange(pools []Pool, policy *quoinv1.RolloutPolicySpec) ([]rules, error) {
 				r.suspended = fmt.Sprintf("group %s is suspended", group.Name)
 			}
 			r.pause, r.onFailure = cmp.Or(group.PauseAfter, r.pause), cmp.Or(group.OnFailure, r.onFailure)
-			strategy, drain = cmp.Or(group.Strategy, strategy), cmp.Or(group.Drain, drain)
-			r.validation = cmp.Or(group.Validation, r.validation)
+			drain, r.validation = cmp.Or(group.Drain, drain), cmp.Or(group.Validation, r.validation)
 			if group.SoakSeconds != nil {
 				r.soak = seconds(group.SoakSeconds)
 			}

@@ -6,6 +6,8 @@ package rollout
 import (
 	"cmp"
 	"fmt"
+
+	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
 )
 
 // needsUpdate reports whether the Machine is at the present template and is to be replaced all the same. One that is
@@ -83,8 +85,8 @@ func (p *planner) nextSelected(pool *rules) (victim *Machine, reason Reason, why
 	if reason, why := p.holds(pool, &room{}); reason != "" {
 		return nil, reason, says + ": " + why
 	}
-	if fresh == 0 {
-		missing = 1 // none that was replaced shows yet that it works (S3-26)
+	if fresh == 0 || pool.pause == quoinv1.RolloutPauseEachMachine {
+		missing = 1 // none that was replaced shows yet that it works (S3-26), or a person looks at each
 	}
 	// Nothing is lost with one that is broken: it waits for no other one of its kind, only for what is replaced already.
 	have := pool.inService()

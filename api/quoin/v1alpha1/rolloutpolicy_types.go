@@ -139,7 +139,7 @@ type RolloutGroup struct {
 	// +optional
 	OnFailure RolloutFailure `json:"onFailure,omitempty"`
 
-	// strategy of the group; that of the policy when unset.
+	// strategy of the group. Each field of it that is unset is that of the policy's strategy.
 	// +optional
 	Strategy *RolloutStrategy `json:"strategy,omitempty"`
 
@@ -221,7 +221,7 @@ type RolloutPolicySpec struct {
 	// +kubebuilder:default=Stop
 	OnFailure RolloutFailure `json:"onFailure,omitempty"`
 
-	// strategy of every group that has none of its own.
+	// strategy of every group, but for the fields that it sets in a strategy of its own.
 	// +optional
 	Strategy *RolloutStrategy `json:"strategy,omitempty"`
 

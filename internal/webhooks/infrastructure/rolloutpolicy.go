@@ -117,7 +117,9 @@ func validateRollout(spec *quoinv1.RolloutPolicySpec) field.ErrorList {
 	reasons = append(reasons, validateStrategy(path.Child("strategy"), spec.Strategy)...)
 	for i, group := range spec.Groups {
 		at := path.Child("groups").Index(i)
-		reasons = append(reasons, validateStrategy(at.Child("strategy"), group.Strategy)...)
+		if group.Strategy != nil { // with what it inherits
+			reasons = append(reasons, validateStrategy(at.Child("strategy"), rollout.StrategyOf(spec, i))...)
+		}
 		if group.MachineDeployments.Labels == nil {
 			continue
 		}
@@ -142,11 +144,16 @@ func validateStrategy(path *field.Path, strategy *quoinv1.RolloutStrategy) field
 	if strategy == nil {
 		return nil
 	}
-	if limits, err := rollout.Resolve(*strategy, 1); err != nil {
+	limits, err := rollout.Resolve(*strategy, 1)
+	switch {
+	case err != nil:
 		return field.ErrorList{field.Invalid(path, strategy.MaxSurge.String(), err.Error())}
-	} else if limits == (rollout.Limits{}) {
+	case limits == (rollout.Limits{}):
 		return field.ErrorList{field.Invalid(path, "0", "maxSurge and maxUnavailable cannot both be 0, or nothing could "+
 			"ever be replaced: give one of them a number above 0")}
+	case limits.Surge == 0 && strategy.MinAvailable != nil && strategy.MinAvailable.String() == "100%":
+		return field.ErrorList{field.Invalid(path, "100%", "minAvailable 100% leaves no Machine to replace where maxSurge "+
+			"is 0: lower it, or give maxSurge a number above 0")}
 	}
 	return nil
 }

@@ -97,6 +97,26 @@ func TestRolloutPoliciesThatCannotBeKept(t *testing.T) {
 		"neither": {func(spec *quoinv1.RolloutPolicySpec) {
 			spec.Strategy = surge(intstr.FromString("0%"), intstr.FromInt32(0))
 		}, "cannot both be 0"},
+		"neither, with what a group inherits": {func(spec *quoinv1.RolloutPolicySpec) {
+			spec.Strategy = &quoinv1.RolloutStrategy{MaxSurge: ptr.To(intstr.FromInt32(0))}
+			spec.Groups = []quoinv1.RolloutGroup{groupOf("prod-a"), groupOf("prod-b")}
+			spec.Groups[1].Strategy = &quoinv1.RolloutStrategy{MaxUnavailable: ptr.To(intstr.FromInt32(0))}
+		}, "spec.groups[1].strategy: Invalid value: \"0\": maxSurge and maxUnavailable cannot both be 0"},
+		"neither, but for what a group inherits": {func(spec *quoinv1.RolloutPolicySpec) {
+			spec.Strategy = surge(intstr.FromInt32(0), intstr.FromInt32(2))
+			spec.Groups = []quoinv1.RolloutGroup{groupOf("prod-a")}
+			spec.Groups[0].Strategy = &quoinv1.RolloutStrategy{MaxSurge: ptr.To(intstr.FromInt32(3))}
+		}, ""},
+		"all are to stay, with what a group inherits": {func(spec *quoinv1.RolloutPolicySpec) {
+			spec.Strategy = &quoinv1.RolloutStrategy{RolloutVictims: quoinv1.RolloutVictims{
+				MinAvailable: ptr.To(intstr.FromString("100%"))}}
+			spec.Groups = []quoinv1.RolloutGroup{groupOf("prod-a")}
+			spec.Groups[0].Strategy = surge(intstr.FromInt32(0), intstr.FromInt32(1))
+		}, "spec.groups[0].strategy: Invalid value: \"100%\": minAvailable 100% leaves no Machine to replace"},
+		"all are to stay, and one more is made": {func(spec *quoinv1.RolloutPolicySpec) {
+			spec.Strategy = surge(intstr.FromInt32(1), intstr.FromInt32(0))
+			spec.Strategy.MinAvailable = ptr.To(intstr.FromString("100%"))
+		}, ""},
 		"a selector that is none": {func(spec *quoinv1.RolloutPolicySpec) {
 			spec.Groups = []quoinv1.RolloutGroup{groupBy("tier", "Near")}
 		}, "spec.groups[0].machineDeployments.labels: Invalid value: \"by\": \"Near\" is not a valid label selector"},
