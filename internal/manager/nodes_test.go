@@ -41,8 +41,8 @@ func judgesUnseenNodes(t *testing.T, c client.Client, config *rest.Config) {
 	for name, id := range map[string]string{"joined": "joined", "twin-1": "twin", "twin-2": "twin"} {
 		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.NodeSpec{ProviderID: "quoin://" + id}}
 		g.Expect(c.Create(t.Context(), node)).To(Succeed())
-		defer func() { g.Expect(c.Delete(t.Context(), node)).To(Succeed()) }()
 	}
+	defer func() { g.Expect(c.DeleteAllOf(t.Context(), &corev1.Node{})).To(Succeed()) }()
 
 	const unseen = "Cluster API has not found its Node joined yet"
 	lost := map[string]string{infrav1.DeletionAnnotation: "where it came from"}
