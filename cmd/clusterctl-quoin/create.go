@@ -16,6 +16,7 @@ import (
 
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/pivot"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/pivot/execute"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/progress"
 )
 
 // stage of a cluster that is created. Each is found in what exists, so that the same command goes on from anywhere.
@@ -35,8 +36,8 @@ const (
 	created          stage = "done"
 )
 
-// progress of a cluster that is created, as it is found.
-type progress struct {
+// creationFound is how far the creation of a cluster is, as it is found.
+type creationFound struct {
 	// Bootstrap says that kind has the bootstrap cluster.
 	Bootstrap bool
 	// Lacks are the providers that the bootstrap cluster does not have, and LacksHere those of the cluster itself.
@@ -53,7 +54,7 @@ type progress struct {
 
 // next is what comes next. After the pivot has begun nothing is applied to the bootstrap cluster any more, and only one
 // that is done leads to its deletion (S0-69).
-func (p progress) next() stage {
+func (p creationFound) next() stage {
 	switch p.Pivot {
 	case pivot.Done:
 		if p.Bootstrap {
@@ -187,9 +188,18 @@ func (s *realSite) directions(err error) error {
 		"  clusterctl quoin bootstrap delete %[4]s", err.Error(), s.workspace.bootstrapKubeconfig(), s.namespace, s.name)
 }
 
-// say prints a line with the time.
+// say prints a line with the time, and shows on a terminal for how long that has been so.
 func (o *options) say(format string, args ...any) {
-	fmt.Fprintf(o.out, time.Now().Format(time.TimeOnly)+" "+format+"\n", args...)
+	text := fmt.Sprintf(format, args...)
+	fmt.Fprintln(o.out, time.Now().Format(time.TimeOnly)+" "+text)
+	o.show(text)
+}
+
+// show what is under way, on a terminal; nothing when it is empty.
+func (o *options) show(title string) {
+	if printer, ok := o.out.(*progress.Printer); ok {
+		printer.Show(title)
+	}
 }
 
 // reachAll reaches one stage after the other. A stage that was reached and is still the next one ends it: nothing

@@ -34,7 +34,7 @@ import (
 
 // memorySite is a machine with kind in memory. It fails, or dies, before or after a stage.
 type memorySite struct {
-	found progress
+	found creationFound
 	// managed says that the bootstrap cluster has the Cluster.
 	managed bool
 	log     []stage
@@ -172,7 +172,7 @@ func (d *silentSite) next(ctx context.Context) (stage, error) {
 // stuck forgets what was reached.
 type stuck struct{ *memorySite }
 
-func (stuck) next(context.Context) (stage, error) { return progress{}.next(), nil }
+func (stuck) next(context.Context) (stage, error) { return creationFound{}.next(), nil }
 
 // A Cluster is available with its first control-plane Machine. It moves when the others are there, and is waited for
 // again where one of them is not ready for a while.

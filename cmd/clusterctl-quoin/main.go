@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/pivot/execute"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/progress"
 )
 
 // Exit codes beside 0 and 1, for scripts.
@@ -30,8 +31,10 @@ const (
 func main() {
 	log.SetLogger(logr.Discard())
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := newRoot(os.Stdout).ExecuteContext(ctx)
+	out := progress.New(os.Stdout)
+	err := newRoot(out).ExecuteContext(ctx)
 	stop()
+	out.Show("")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "Error:", err)
 		os.Exit(exitCode(err))

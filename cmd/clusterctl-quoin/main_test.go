@@ -4,6 +4,7 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"errors"
@@ -19,6 +20,7 @@ import (
 
 	"github.com/cockroachdb/datadriven"
 	. "github.com/onsi/gomega"
+	"golang.org/x/sys/unix"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/clientcmd"
@@ -31,6 +33,7 @@ import (
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/pivot"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/pivot/execute"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/progress"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/upgrade"
 )
 
@@ -167,6 +170,38 @@ func TestThePlanIsOfTheUpgradeThatIsCarriedOut(t *testing.T) {
 	}
 	g.Expect(upgradeOf(t.Context(), c, "elsewhere", "prod")).To(BeNil())
 	g.Expect(upgradeOf(t.Context(), c, "ns", "last")).To(BeNil(), "what is being deleted does nothing more")
+}
+
+// On a terminal what was said last moves below, with the time that it takes; a question stays in its line.
+func TestATerminalShowsForHowLong(t *testing.T) {
+	g := NewWithT(t)
+	person, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		t.Skip("there are no terminals here: ", err)
+	}
+	defer func() { g.Expect(person.Close()).To(Succeed()) }()
+	number, err := unix.IoctlGetUint32(int(person.Fd()), unix.TIOCGPTN)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(unix.IoctlSetPointerInt(int(person.Fd()), unix.TIOCSPTLCK, 0)).To(Succeed())
+	terminal, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|unix.O_NOCTTY, 0)
+	g.Expect(err).NotTo(HaveOccurred())
+	defer func() { g.Expect(terminal.Close()).To(Succeed()) }()
+	t.Setenv("TERM", "xterm")
+
+	var seen strings.Builder
+	see := func() string {
+		part := make([]byte, 4096)
+		n, _ := unix.Read(int(person.Fd()), part)
+		seen.Write(part[:max(n, 0)])
+		return seen.String()
+	}
+	r := &raise{options: &options{out: progress.New(terminal)}, in: strings.NewReader("")}
+	r.say("%s", applyObjects)
+	g.Eventually(see).Should(ContainSubstring("apply the objects (1s)"))
+	u := &quoinv1.ClusterUpgrade{Status: quoinv1.ClusterUpgradeStatus{Plan: &quoinv1.UpgradePlan{ID: "5f3a"}}}
+	g.Expect(r.confirm(t.Context(), nil, u, bufio.NewScanner(r.in))).NotTo(Succeed())
+	g.Eventually(see).Should(HaveSuffix("Carry out plan 5f3a? [y/N] "))
+	g.Consistently(see).WithTimeout(500 * time.Millisecond).Should(HaveSuffix("Carry out plan 5f3a? [y/N] "))
 }
 
 // Proves: S0-67

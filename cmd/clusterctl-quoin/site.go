@@ -104,12 +104,12 @@ func (s *realSite) targetKubeconfig() cluster.Kubeconfig {
 
 // next implements site.
 func (s *realSite) next(ctx context.Context) (stage, error) {
-	found, err := s.progress(ctx)
+	found, err := s.look(ctx)
 	return found.next(), err
 }
 
-// progress is what is found.
-func (s *realSite) progress(ctx context.Context) (p progress, err error) {
+// look finds how far it is.
+func (s *realSite) look(ctx context.Context) (p creationFound, err error) {
 	last, err := s.workspace.lastPivot()
 	if err != nil {
 		return p, err

@@ -291,6 +291,7 @@ func (r *raise) follow(ctx context.Context, c client.Client, u *quoinv1.ClusterU
 // confirm shows the plan, and approves it when a person agrees.
 func (r *raise) confirm(ctx context.Context, c client.Client, u *quoinv1.ClusterUpgrade, answers *bufio.Scanner) error {
 	id := u.Status.Plan.ID
+	r.show("") // the question stays in its line
 	if err := show(r.out, "", nil, planTable(u)); err != nil {
 		return err
 	}

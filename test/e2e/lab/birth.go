@@ -19,7 +19,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
-	"github.com/quoin-dev/cluster-api-provider-quoin/test/e2e/lab/progress"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/progress"
 )
 
 // Site is a cluster that clusterctl's plugin creates, with a bootstrap cluster of its own. It needs the hosts of Lab.AddRacks.

@@ -18,7 +18,7 @@ import (
 	"sigs.k8s.io/kustomize/kyaml/filesys"
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
-	"github.com/quoin-dev/cluster-api-provider-quoin/test/e2e/lab/progress"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/progress"
 )
 
 // ClusterSpec is what a user decides when they generate a cluster.

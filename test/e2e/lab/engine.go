@@ -12,7 +12,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/quoin-dev/cluster-api-provider-quoin/test/e2e/lab/progress"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/progress"
 )
 
 // The lab's network. Dynamic addresses (kind's node) lie in the upper half, hosts and virtual addresses below.

@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/quoin-dev/cluster-api-provider-quoin/test/e2e/lab/progress"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/progress"
 )
 
 // RoleLabel on a QuoinHost says what the host is for; templates select by it.

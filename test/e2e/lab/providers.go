@@ -18,7 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/quoin-dev/cluster-api-provider-quoin/hack/components/repository"
-	"github.com/quoin-dev/cluster-api-provider-quoin/test/e2e/lab/progress"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/progress"
 )
 
 // providerLabel tells which provider a manager's pod belongs to.

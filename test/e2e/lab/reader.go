@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/quoin-dev/cluster-api-provider-quoin/hack/components/repository"
-	"github.com/quoin-dev/cluster-api-provider-quoin/test/e2e/lab/progress"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/progress"
 )
 
 // UpBare makes what somebody has who begins with Quoin: the first hosts of the lab, and a kind cluster with nothing in it.

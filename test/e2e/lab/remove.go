@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/quoin-dev/cluster-api-provider-quoin/test/e2e/lab/progress"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/progress"
 )
 
 // Remove takes back everything that the lab made: kind cluster, hosts, network, rule, keys, kubeconfigs. Logs and

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/quoin-dev/cluster-api-provider-quoin/test/e2e/lab/progress"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/progress"
 )
 
 // tools are the programs and images that the lab uses, all built into the cache.

@@ -7,11 +7,47 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	. "github.com/onsi/gomega"
 )
+
+// What is shown is the last line of a terminal, whatever is printed meanwhile, and is gone when it ends.
+func TestTheLastLineMoves(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := NewWithT(t)
+		var out bytes.Buffer
+		printer := &Printer{out: &out, terminal: true, began: time.Now()}
+
+		printer.Show("apply the objects,\n  which takes longer than the width of many a terminal is in its columns")
+		time.Sleep(time.Minute)
+		fmt.Fprintln(printer, "a line")
+		time.Sleep(time.Second)
+		printer.Show("wait")
+		time.Sleep(2 * time.Second)
+		printer.Show("")
+		fmt.Fprint(printer, "Is it? [y/N] ")
+		time.Sleep(time.Second)
+
+		const cleared = "\r\x1b[K"
+		g.Expect(out.String()).To(And(
+			HavePrefix(cleared+" ⠋ apply the objects, which takes longer than the width of many ... (0s)"+cleared),
+			ContainSubstring("... (1m00s)"+cleared+"a line\n"), HaveSuffix(" wait (2s)"+cleared+"Is it? [y/N] ")))
+	})
+}
+
+func TestALogHasNoLineThatMoves(t *testing.T) {
+	g := NewWithT(t)
+	var out bytes.Buffer
+	printer := New(&out)
+	printer.Show("apply the objects")
+	fmt.Fprintln(printer, "a line")
+	printer.Show("")
+	g.Expect(out.String()).To(Equal("a line\n"))
+}
 
 func TestStepSaysHowItWent(t *testing.T) {
 	g := NewWithT(t)

@@ -1,8 +1,8 @@
 // Copyright The Quoin Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package progress tells a person what a long-running command does: one line for each step, how long it took, and, while
-// a step waits, what it waits for.
+// Package progress shows what a long-running command does: one line for each step, how long it took, and, while a step
+// waits, what it waits for. On a terminal the last line moves; in a log every line stays.
 package progress
 
 import (
@@ -31,6 +31,8 @@ type Printer struct {
 
 	mu   sync.Mutex
 	step *Step
+	// hide ends what Show shows.
+	hide func()
 }
 
 // New prints to out. A spinner turns only where out is a terminal: in a log every line stays.
@@ -65,9 +67,42 @@ func (p *Printer) line(text string) {
 	_, _ = fmt.Fprintln(p.out, text)
 }
 
-// Step does one thing within a deadline and prints how it went. An error names the step, so that a caller passes it on as
-// it is. Steps do not nest: an inner one is printed as a part of the outer one.
-func (p *Printer) Step(ctx context.Context, title string, deadline time.Duration, do func(context.Context, *Step) error) error {
+// Write implements io.Writer, for what others print in whole lines.
+func (p *Printer) Write(text []byte) (int, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.terminal && p.step != nil { // nothing but the line that moves is unfinished
+		_, _ = fmt.Fprint(p.out, "\r\x1b[K")
+	}
+	return p.out.Write(text)
+}
+
+// Show keeps a title below what is printed, and for how long it has been there, until the next one. An empty one takes
+// it away, as before a question to a person. It does so on a terminal alone, and not within a Step.
+func (p *Printer) Show(title string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.terminal {
+		return
+	}
+	if p.hide != nil {
+		p.hide()
+		p.step, p.hide = nil, nil
+		_, _ = fmt.Fprint(p.out, "\r\x1b[K")
+	}
+	if title == "" {
+		return
+	}
+	stop := make(chan struct{})
+	p.step, p.hide = &Step{printer: p, title: narrow(title), began: time.Now()}, func() { close(stop) }
+	go p.step.spin(stop)
+}
+
+// Step does one thing within a deadline and prints how it went. An error names the step, so that a caller passes it on
+// as it is. Steps do not nest: an inner one is printed as a part of the outer one.
+func (p *Printer) Step(
+	ctx context.Context, title string, deadline time.Duration, do func(context.Context, *Step) error,
+) error {
 	ctx, cancel := context.WithTimeout(ctx, deadline)
 	defer cancel()
 	step := &Step{printer: p, title: title, began: time.Now()}
@@ -177,9 +212,11 @@ func (s *Step) spin(stop <-chan struct{}) {
 	}
 }
 
-// Poll asks until done says so. Errors of asking are not the end, because API servers come and go while a cluster is made;
-// the last one is part of the error when the deadline comes. What is waited for is reported through the step.
-func (s *Step) Poll(ctx context.Context, every time.Duration, ask func(context.Context) (done bool, waiting []string, err error)) error {
+// Poll asks until done says so. Errors of asking are not the end, because API servers come and go while a cluster is
+// made; the last one is part of the error when the deadline comes. What is waited for is reported through the step.
+func (s *Step) Poll(
+	ctx context.Context, every time.Duration, ask func(context.Context) (done bool, waiting []string, err error),
+) error {
 	var last error
 	for {
 		done, waiting, err := ask(ctx)
@@ -228,6 +265,15 @@ func oneLine(text string) string {
 	text = strings.Join(strings.Fields(text), " ")
 	if len(text) > 300 {
 		text = text[:300] + "..."
+	}
+	return text
+}
+
+// narrow makes one line of a terminal of a text, with room for what stands around it.
+func narrow(text string) string {
+	text = strings.Join(strings.Fields(text), " ")
+	if runes := []rune(text); len(runes) > 64 {
+		text = string(runes[:61]) + "..."
 	}
 	return text
 }
