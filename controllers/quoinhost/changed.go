@@ -50,19 +50,23 @@ func changed(before, now *infrav1.HostFacts) (reason, message string) {
 	return reason, text.Shorten(strings.Join(found, "; "), maxCause)
 }
 
-// anotherMachine goes by what a BMC is compared with as well: the UUIDs where both are known, else the serial numbers.
+// anotherMachine goes by what a BMC is compared with as well: the UUIDs, and the serial numbers, which tell boards of a
+// make with one UUID apart.
 func anotherMachine(before, now *infrav1.HostFacts) string {
-	kind, same := "product UUID", firmware.SameUUID
-	was, is := firmware.UUID(before.ProductUUID), firmware.UUID(now.ProductUUID)
-	if was == "" || is == "" {
-		kind, same = "serial number", firmware.SameSerial
-		was, is = firmware.Serial(before.SerialNumber), firmware.Serial(now.SerialNumber)
+	for _, known := range []struct {
+		kind    string
+		was, is string
+		same    func(a, b string) bool
+	}{
+		{"product UUID", firmware.UUID(before.ProductUUID), firmware.UUID(now.ProductUUID), firmware.SameUUID},
+		{"serial number", firmware.Serial(before.SerialNumber), firmware.Serial(now.SerialNumber), firmware.SameSerial},
+	} {
+		if known.was != "" && known.is != "" && !known.same(known.was, known.is) {
+			return fmt.Sprintf("the %s was %s and is %s: another machine answers at the address, or the board was replaced",
+				known.kind, known.was, known.is)
+		}
 	}
-	if was == "" || is == "" || same(was, is) {
-		return ""
-	}
-	return fmt.Sprintf("the %s was %s and is %s: another machine answers at the address, or the board was replaced",
-		kind, was, is)
+	return ""
 }
 
 // otherDisks names the disks that are gone, and what is in their place. One that has no name of its own but the

@@ -6,6 +6,7 @@ package quoinmachine
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -79,7 +80,7 @@ func (r *Reconciler) redoDeletion(
 	switch {
 	case apierrors.IsForbidden(err):
 		kind, reason := "Warning", "DeletionRefused"
-		if !machine.Status.NodeRef.IsDefined() { // as a rule for seconds
+		if strings.Contains(err.Error(), infrav1.DeleteUndrainedAnnotation) { // its Node is not found, as a rule for seconds
 			kind, reason = "Normal", "DeletionWaits"
 		}
 		r.event(quoinMachine, machine, kind, reason,

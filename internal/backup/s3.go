@@ -122,7 +122,9 @@ func OpenS3(b Bucket) (*S3, error) {
 	if err != nil {
 		return nil, fmt.Errorf("object store %s: %w", endpoint.Host, err)
 	}
-	return &S3{client: client, bucket: b.Name, prefix: b.Prefix, hide: redact.New(b.AccessKeyID, b.SecretAccessKey)}, nil
+	// A user may be named after what everybody reads.
+	hide := redact.New(redact.Without([]string{b.AccessKeyID, b.SecretAccessKey}, b.Name, b.Prefix, endpoint.Host)...)
+	return &S3{client: client, bucket: b.Name, prefix: b.Prefix, hide: hide}, nil
 }
 
 // ValidateEndpoint tells what is wrong with an endpoint: it is an https URL of a host and nothing more. http is for an

@@ -19,6 +19,7 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/egress"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/fieldindex"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/firmware"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/hostaccess"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/placement"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/redfish"
@@ -109,11 +110,15 @@ func machineOf(host *infrav1.QuoinHost) redfish.Machine {
 }
 
 // SharesUUID names another QuoinHost of the namespace that has a BMC and the product UUID of the host, which then does
-// not say whose BMC is whose. It is empty when there is none, and where a person says which computer it is. Those of
-// other namespaces do not count: who registers hosts there must not keep this one from being fenced.
+// not say whose BMC is whose. It is empty when there is none, and where a person says which computer it is, by anything
+// but that UUID. Those of other namespaces do not count: who registers hosts there must not keep this one from being
+// fenced.
 func SharesUUID(ctx context.Context, hosts client.Reader, host *infrav1.QuoinHost) (string, error) {
 	identity := placement.ProductUUID(host)
-	if identity == "" || host.Spec.BMC.SystemID != "" {
+	if identity == "" {
+		return "", nil
+	}
+	if word := host.Spec.BMC.SystemID; word != "" && !firmware.SameUUID(word, host.Status.Facts.ProductUUID) {
 		return "", nil
 	}
 	list := &infrav1.QuoinHostList{}

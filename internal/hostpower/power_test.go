@@ -127,10 +127,12 @@ func TestAUUIDThatAnotherHostHasTooDecidesNothing(t *testing.T) {
 		"the other byte order": {nothing, func(h *infrav1.QuoinHost) { h.Status.Facts.ProductUUID = little }, false},
 		"a person's word for the other": {nothing, func(h *infrav1.QuoinHost) { h.Spec.BMC.SystemID = "S4EWNX0N" },
 			false},
-		"a person's word": {func(h *infrav1.QuoinHost) { h.Spec.BMC.SystemID = "S4EWNX0M" }, nothing, true},
-		"another UUID":    {nothing, func(h *infrav1.QuoinHost) { h.Status.Facts.ProductUUID = redfishtest.UUID("2") }, true},
-		"no BMC":          {nothing, func(h *infrav1.QuoinHost) { h.Spec.BMC = nil }, true},
-		"of strangers":    {nothing, func(h *infrav1.QuoinHost) { h.Namespace = "strangers" }, true},
+		"a person's word":             {func(h *infrav1.QuoinHost) { h.Spec.BMC.SystemID = "S4EWNX0M" }, nothing, true},
+		"the UUID as a person's word": {func(h *infrav1.QuoinHost) { h.Spec.BMC.SystemID = big }, nothing, false},
+		"its serial number":           {func(h *infrav1.QuoinHost) { h.Status.Facts.SerialNumber = "S4EWNX0M" }, nothing, true},
+		"another UUID":                {nothing, func(h *infrav1.QuoinHost) { h.Status.Facts.ProductUUID = redfishtest.UUID("2") }, true},
+		"no BMC":                      {nothing, func(h *infrav1.QuoinHost) { h.Spec.BMC = nil }, true},
+		"of strangers":                {nothing, func(h *infrav1.QuoinHost) { h.Namespace = "strangers" }, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)

@@ -110,7 +110,8 @@ func (c *Client) identify(path string, system computer) error {
 	e := &IdentityError{Address: c.target.Address, System: path, Meant: meant, UUID: system.uuid, Serial: system.serial,
 		SKU: system.sku}
 	says := func(word string) bool { return word != "" && strings.EqualFold(strings.TrimSpace(meant.ID), word) }
-	same := firmware.SameSerial(meant.Serial, system.serial) || firmware.SameSerial(meant.Serial, system.sku)
+	serial := firmware.SameSerial(meant.Serial, system.serial) || firmware.SameSerial(meant.Serial, system.sku)
+	same := serial
 	e.Differs = !same && firmware.Serial(meant.Serial) != "" && firmware.Serial(system.serial) != ""
 	switch {
 	case meant.ID != "":
@@ -122,7 +123,7 @@ func (c *Client) identify(path string, system computer) error {
 	switch {
 	case !same:
 		return e
-	case meant.ID == "" && meant.Shared != "":
+	case meant.Shared != "" && !serial && (meant.ID == "" || firmware.SameUUID(meant.ID, meant.UUID)):
 		e.Differs = false
 		return e
 	}

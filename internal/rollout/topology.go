@@ -9,6 +9,7 @@ import (
 	"strconv"
 
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
@@ -32,6 +33,14 @@ type Topology struct {
 // pending reports whether the pool gets another template in a moment, where the policy alone orders.
 func (t *Topology) pending(pool string) bool {
 	return t != nil && t.Concurrency >= t.All && t.Pending[pool]
+}
+
+// rolls reports whether Machines of the MachineDeployment are to be replaced: what replaced all of its own says nothing of
+// what its topology does now.
+func rolls(pool *clusterv1.MachineDeployment) bool {
+	present := ptr.Deref(pool.Status.UpToDateReplicas, 0)
+	return pool.Status.ObservedGeneration < pool.Generation || present < ptr.Deref(pool.Spec.Replicas, 0) ||
+		present < ptr.Deref(pool.Status.Replicas, 0)
 }
 
 // TopologyOf is the topology of a Cluster, whose MachineDeployments are among the given ones; nil when it has none.
@@ -63,7 +72,7 @@ func TopologyOf(cluster *clusterv1.Cluster, pools []clusterv1.MachineDeployment)
 		t.Order[pools[i].Name] = place
 		switch version := pools[i].Spec.Template.Spec.Version; {
 		case version == step || version == goal:
-			writes = true
+			writes = writes || rolls(&pools[i])
 		case !deferred[name]:
 			t.Pending[pools[i].Name] = true
 		}

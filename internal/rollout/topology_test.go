@@ -9,6 +9,7 @@ import (
 
 	. "github.com/onsi/gomega"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
@@ -45,7 +46,9 @@ func TestWhatIsAboutToFollowATopology(t *testing.T) {
 	for name, version := range map[string]string{"a": "v1.35.0", "b": "v1.34.0", "c": "v1.36.0"} {
 		md := clusterv1.MachineDeployment{ObjectMeta: metav1.ObjectMeta{Name: "md-" + name,
 			Labels: map[string]string{clusterv1.ClusterTopologyMachineDeploymentNameLabel: name}}}
-		md.Spec.ClusterName, md.Spec.Template.Spec.Version = "prod", version
+		md.Spec.ClusterName, md.Spec.Template.Spec.Version, md.Spec.Replicas = "prod", version, ptr.To[int32](1)
+		// The new Machine is there, and the old one too.
+		md.Status.Replicas, md.Status.UpToDateReplicas = ptr.To[int32](2), ptr.To[int32](1)
 		pools = append(pools, md)
 	}
 	pending := func() map[string]bool { return TopologyOf(cluster, pools).Pending }
@@ -62,6 +65,14 @@ func TestWhatIsAboutToFollowATopology(t *testing.T) {
 	listed[0].Metadata.Annotations = nil
 	cluster.Annotations = map[string]string{clusterv1.ClusterTopologyUpgradeStepAnnotation: "v1.35.0"}
 	g.Expect(pending()).To(Equal(map[string]bool{"md-b": true}), "md-c has the version that comes last")
+	for i := range pools {
+		pools[i].Status.Replicas = ptr.To[int32](1)
+	}
+	g.Expect(pending()).To(BeEmpty(), "what has its version and nothing to replace was written before")
+	for i := range pools {
+		pools[i].Generation = 2
+	}
+	g.Expect(pending()).To(Equal(map[string]bool{"md-b": true}), "nobody has looked at what is written")
 	cluster.Annotations, cluster.Spec.Topology.Version = nil, "v1.37.0"
 	g.Expect(pending()).To(BeEmpty(), "it writes none yet, and a lifecycle hook may keep it from that for days")
 }

@@ -20,8 +20,8 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew/observed"
 )
 
-// clusterTimeout is how long a cluster may take to say what runs in it. Its answer decides about advice that comes too
-// late when it is not asked, and not about what an API server accepts: the edit goes on without.
+// clusterTimeout is how long a cluster may take to say what runs in it. Where it takes longer, an edit goes on without
+// the advice that rests on it, and a Machine of which nothing says that it was a node is deleted.
 const clusterTimeout = 3 * time.Second
 
 // inCluster maps the kinds that are read in a cluster, so that none of the time for it goes into its discovery.

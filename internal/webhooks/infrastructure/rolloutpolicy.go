@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/selection"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -41,17 +42,36 @@ func (w *RolloutPolicyWebhook) setup(mgr ctrl.Manager) error {
 func (w *RolloutPolicyWebhook) ValidateCreate(
 	ctx context.Context, policy *quoinv1.RolloutPolicy,
 ) (admission.Warnings, error) {
+	moved, err := w.moved(ctx, policy)
+	if err != nil || moved {
+		return nil, err
+	}
 	return w.validate(ctx, policy)
 }
 
-// ValidateUpdate refuses what ValidateCreate refuses.
+// moved reports whether the policy comes with its Cluster, which owns it and is paused meanwhile. A move that is refused
+// half-way is worse than a policy that holds everything and says why.
+func (w *RolloutPolicyWebhook) moved(ctx context.Context, policy *quoinv1.RolloutPolicy) (bool, error) {
+	if len(policy.OwnerReferences) == 0 {
+		return false, nil
+	}
+	cluster := &clusterv1.Cluster{}
+	key := client.ObjectKey{Namespace: policy.Namespace, Name: policy.Spec.ClusterName}
+	if err := w.Reader.Get(ctx, key, cluster); client.IgnoreNotFound(err) != nil {
+		return false, apierrors.NewInternalError(fmt.Errorf("read Cluster %s: %w", key, err))
+	}
+	return ptr.Deref(cluster.Spec.Paused, false), nil
+}
+
+// ValidateUpdate refuses what ValidateCreate refuses, but for what is so already: a former release admitted it, and who
+// suspends a group need not mend its strategy.
 func (w *RolloutPolicyWebhook) ValidateUpdate(
 	ctx context.Context, before, after *quoinv1.RolloutPolicy,
 ) (admission.Warnings, error) {
 	if !after.DeletionTimestamp.IsZero() || webhooks.Unchanged(before.Spec, after.Spec) {
 		return nil, nil
 	}
-	return w.validate(ctx, after)
+	return w.validate(ctx, after, validateRollout(&before.Spec)...)
 }
 
 // ValidateDelete lets every policy go.
@@ -60,9 +80,11 @@ func (w *RolloutPolicyWebhook) ValidateDelete(context.Context, *quoinv1.RolloutP
 }
 
 func (w *RolloutPolicyWebhook) validate(
-	ctx context.Context, policy *quoinv1.RolloutPolicy,
+	ctx context.Context, policy *quoinv1.RolloutPolicy, known ...*field.Error,
 ) (admission.Warnings, error) {
-	reasons := validateRollout(&policy.Spec)
+	reasons := slices.DeleteFunc(validateRollout(&policy.Spec), func(reason *field.Error) bool {
+		return slices.ContainsFunc(known, func(one *field.Error) bool { return one.Error() == reason.Error() })
+	})
 	if len(reasons) > 0 {
 		return nil, refuseRollout(policy, reasons)
 	}

@@ -154,6 +154,37 @@ func TestRolloutPoliciesThatCannotBeKept(t *testing.T) {
 	}
 }
 
+// A former release took a group's strategy for all of it. What it admitted can be edited, and moved.
+func TestAStoredPolicyStaysItsUsers(t *testing.T) {
+	g := NewWithT(t)
+	stored := rolloutPolicy("workers", groupOf("prod-a"))
+	stored.Spec.Strategy = &quoinv1.RolloutStrategy{MaxUnavailable: ptr.To(intstr.FromInt32(0))}
+	stored.Spec.Groups[0].Strategy = &quoinv1.RolloutStrategy{MaxSurge: ptr.To(intstr.FromInt32(0))}
+	w := rolloutsOf(t, "3")
+	_, err := w.ValidateCreate(t.Context(), stored)
+	g.Expect(err).To(MatchError(ContainSubstring("maxSurge and maxUnavailable cannot both be 0")))
+
+	suspended := stored.DeepCopy()
+	suspended.Spec.Groups[0].Suspend = ptr.To(true)
+	_, err = w.ValidateUpdate(t.Context(), stored, suspended)
+	g.Expect(err).NotTo(HaveOccurred())
+	worse := suspended.DeepCopy()
+	worse.Spec.Groups = append(worse.Spec.Groups, groupOf("prod-b"))
+	worse.Spec.Groups[1].Strategy = stored.Spec.Groups[0].Strategy
+	_, err = w.ValidateUpdate(t.Context(), stored, worse)
+	g.Expect(err).To(MatchError(ContainSubstring("spec.groups[1].strategy")))
+
+	cluster := &clusterv1.Cluster{}
+	g.Expect(w.Reader.Get(t.Context(), client.ObjectKey{Namespace: "tenant", Name: "prod"}, cluster)).To(Succeed())
+	cluster.Spec.Paused = ptr.To(true)
+	g.Expect(w.Reader.(client.Client).Update(t.Context(), cluster)).To(Succeed())
+	_, err = w.ValidateCreate(t.Context(), stored)
+	g.Expect(err).To(HaveOccurred(), "a person makes it")
+	stored.OwnerReferences = []metav1.OwnerReference{{Kind: "Cluster", Name: "prod"}}
+	_, err = w.ValidateCreate(t.Context(), stored)
+	g.Expect(err).NotTo(HaveOccurred(), "it is moved")
+}
+
 // A managed topology upgrades one pool at a time in the order of its list, unless all may go at once.
 func TestTheOrderIsTheTopologys(t *testing.T) {
 	for name, c := range map[string]struct {
