@@ -188,7 +188,8 @@ func (r *Reconciler) collect(ctx context.Context, s *reconciliation) {
 		// The one that failed before this process began is not tried again at once: it may be why this process began.
 		if status := s.controlPlane.Status.Backup; s.known.failures == 0 && status != nil &&
 			status.LastAttemptTime.After(s.last()) {
-			s.known.failures, s.known.failedAt = 1, status.LastAttemptTime.Time
+			// A clock that was ahead must not put off the next one.
+			s.known.failures, s.known.failedAt = 1, earlier(status.LastAttemptTime.Time, s.now)
 		} else if s.known.missing == nil {
 			s.known.failure = nil
 		}
@@ -243,7 +244,7 @@ func (s *reconciliation) attempted() time.Time {
 		return s.known.attempted
 	}
 	if s.controlPlane.Status.Backup != nil {
-		return s.controlPlane.Status.Backup.LastAttemptTime.Time
+		return earlier(s.controlPlane.Status.Backup.LastAttemptTime.Time, s.now)
 	}
 	return time.Time{}
 }

@@ -417,8 +417,14 @@ func TestAnotherClusterOfTheSameName(t *testing.T) {
 	w.Expect(w.files()).To(ContainElement(old))
 }
 
-// What made the process end once is not done again the moment that it is back.
+// What made the process end once is not done again the moment that it is back, also when the clock was set back meanwhile.
 func TestAnAttemptThatWasCutOff(t *testing.T) {
+	for name, back := range map[string]time.Duration{"at once": 0, "by a clock that was ahead": -5 * time.Hour} {
+		t.Run(name, func(t *testing.T) { attemptIsCutOff(t, back) })
+	}
+}
+
+func attemptIsCutOff(t *testing.T, back time.Duration) {
 	w := newWorld(t, toVolume("0 */6 * * *"))
 	w.hold = make(chan struct{})
 	w.reconcile()
@@ -429,10 +435,14 @@ func TestAnAttemptThatWasCutOff(t *testing.T) {
 	w.hold = nil
 	w.restart()
 	w.asked = nil
-	w.now = w.now.Add(10 * time.Second)
-	w.Expect(w.settle().RequeueAfter).To(BeNumerically("~", 20*time.Second, time.Second))
+	w.now = w.now.Add(10*time.Second + back)
+	wait := 20 * time.Second
+	if back != 0 {
+		wait = 30 * time.Second // since it is seen
+	}
+	w.Expect(w.settle().RequeueAfter).To(BeNumerically("~", wait, time.Second))
 	w.Expect(w.asked).To(BeEmpty())
-	w.now = w.now.Add(20 * time.Second)
+	w.now = w.now.Add(wait)
 	w.settle()
 	w.Expect(w.asked).To(HaveLen(1))
 	w.Expect(w.condition().Status).To(Equal(metav1.ConditionTrue))

@@ -66,7 +66,8 @@ func (r *Reconciler) recordRecovery(
 	record := controlplane.RecoveryRecord{ID: wanted.ID, State: state}
 	if state == controlplane.RecoveryBegun {
 		// What the hosts are ordered to do rests on it, and status is lost in a move.
-		record.Machine, record.GiveUp, record.Data = wanted.Machine, wanted.GiveUp, o.Delivered()
+		record.Machine, record.GiveUp, record.Snapshot = wanted.Machine, wanted.GiveUp, wanted.SnapshotName()
+		record.Data = o.Delivered()
 	}
 	// An edit of the request that came meanwhile is read before anything is done at its word.
 	if err := r.record(ctx, controlPlane, controlplanev1.RecoveryAnnotation, record,

@@ -23,7 +23,7 @@ type Recovery struct {
 	Delivery  string
 	// State that was recorded under the ID.
 	State RecoveryState
-	// Edited says that it has begun with another Machine or other GiveUp.
+	// Edited says that it has begun with another Machine, other GiveUp or another Snapshot.
 	Edited bool
 	// Hosts by Machine.
 	Hosts map[string]RecoveryHost
@@ -49,18 +49,19 @@ const (
 type RecoveryRecord struct {
 	ID    string        `json:"id"`
 	State RecoveryState `json:"state"`
-	// Machine that survives and GiveUp, the others, as they were when it began: hosts are given their parts by them, and
-	// with others two might become clusters of one.
-	Machine string   `json:"machine,omitempty"`
-	GiveUp  []string `json:"giveUp,omitempty"`
+	// Machine that survives, GiveUp, the others, and the Snapshot, as they were when it began: hosts are given their parts
+	// by them, and with others two might become clusters of one, or one with other data than it says.
+	Machine  string   `json:"machine,omitempty"`
+	GiveUp   []string `json:"giveUp,omitempty"`
+	Snapshot string   `json:"snapshot,omitempty"`
 	// Data of the snapshot that lay on the survivor's host when it began; nil when the member goes on with its own.
 	Data *RecoveryData `json:"data,omitempty"`
 }
 
-// Edited reports whether the recovery has begun, and not with this Machine as its survivor and these given up; also
-// when it does not say with which.
-func (r RecoveryRecord) Edited(machine string, giveUp []string) bool {
-	return r.State == RecoveryBegun && (r.Machine != machine ||
+// Edited reports whether the recovery has begun, and not with this Machine as its survivor, these given up, and this
+// snapshot; also when it does not say with which.
+func (r RecoveryRecord) Edited(machine string, giveUp []string, snapshot string) bool {
+	return r.State == RecoveryBegun && (r.Machine != machine || r.Snapshot != snapshot ||
 		!slices.Equal(slices.Sorted(slices.Values(r.GiveUp)), slices.Sorted(slices.Values(giveUp))))
 }
 

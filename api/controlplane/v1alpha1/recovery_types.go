@@ -48,6 +48,14 @@ type EtcdRecovery struct {
 	Snapshot *RecoverySnapshot `json:"snapshot,omitempty"`
 }
 
+// SnapshotName is that of the snapshot that the survivor begins with; empty when it begins with its own data.
+func (r *EtcdRecovery) SnapshotName() string {
+	if r.Snapshot == nil {
+		return ""
+	}
+	return r.Snapshot.Name
+}
+
 // RecoverySnapshot names a snapshot of spec.backup.store.
 // +kubebuilder:validation:XValidation:rule="self.name.endsWith('.age') == has(self.identityRef)",message="a snapshot whose name ends with .age is encrypted, and needs identityRef: a Secret whose data key identity holds the private key; any other needs none"
 type RecoverySnapshot struct {

@@ -30,7 +30,7 @@ func (inv *Inventory) recovery() *controlplane.Recovery {
 	record := Recorded(inv.ControlPlane)
 	result := &controlplane.Recovery{ID: wanted.ID, Machine: wanted.Machine, GiveUp: wanted.GiveUp, State: record.State,
 		// What began before its record said with what goes on.
-		Edited: record.Machine != "" && record.Edited(wanted.Machine, wanted.GiveUp),
+		Edited: record.Machine != "" && record.Edited(wanted.Machine, wanted.GiveUp, wanted.SnapshotName()),
 		Hosts:  map[string]controlplane.RecoveryHost{}}
 	if wanted.Snapshot != nil {
 		result.Snapshot = wanted.Snapshot.Name

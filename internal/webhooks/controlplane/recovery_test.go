@@ -98,6 +98,10 @@ func TestARecoveryIsAdmittedOnlyWithoutAQuorum(t *testing.T) {
 		"it was taken away once it began, before its record said with what": {
 			[]change{recorded(`{"id":"r1","state":"Begun"}`)}, []change{recovered("cp-1"), read(false, 0)},
 			"ask under another id"},
+		"it was edited all the same, and is put back": {[]change{survivor("cp-2"), recorded(begun)},
+			[]change{recovered("cp-1", "cp-2"), read(false, 0)}, ""},
+		"it was taken away once it began, and is put back with a snapshot": {[]change{storing, recorded(begun)},
+			[]change{storing, recovered("cp-2", "cp-1"), fromSnapshot}, "ask under another id"},
 		"another one was asked for meanwhile, which has not begun": {
 			[]change{survivor("cp-2"), asked("r2"), recorded(begun)}, []change{survivor("cp-2"), read(false, 0)},
 			"ask under another id"},
