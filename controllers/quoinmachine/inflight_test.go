@@ -107,6 +107,15 @@ func TestAMachineThatIsNotBeingDeletedIsLeftAlone(t *testing.T) {
 }
 
 func TestALostDeletionThatIsRefusedIsToldAndTriedAgain(t *testing.T) {
+	for refusal, event := range map[string]string{
+		"etcd would lose its quorum": "Warning DeletionRefused",
+		"its Node is not found yet. Or annotate it with " + infrav1.DeleteUndrainedAnnotation: "Normal DeletionWaits",
+	} {
+		t.Run(event, func(t *testing.T) { lostDeletionIsRefused(t, refusal, event) })
+	}
+}
+
+func lostDeletionIsRefused(t *testing.T, refusal, event string) {
 	machine, quoinMachine := owned("m1", uid1)
 	machine.Annotations = map[string]string{infrav1.DeletionAnnotation: "of-the-source"}
 	w := newWorld(t, cluster(), machine, quoinMachine, host("h1", ""))
@@ -117,12 +126,11 @@ func TestALostDeletionThatIsRefusedIsToldAndTriedAgain(t *testing.T) {
 			asked := (&client.DeleteOptions{}).ApplyOptions(options)
 			w.g.Expect(*asked.Preconditions.UID).To(BeEquivalentTo(uid1), "exactly the Machine that was seen")
 			return apierrors.NewForbidden(schema.GroupResource{Resource: "machines"}, o.GetName(),
-				errors.New("etcd would lose its quorum"))
+				errors.New(refusal))
 		},
 	})
 	result := w.reconcile("m1")
 	w.g.Expect(result.RequeueAfter).To(Equal(redoEvery))
 	w.g.Expect(w.machine("m1").Spec.ProviderID).NotTo(BeEmpty(), "it goes on as a Machine that lives")
-	w.g.Expect(<-recorder.Events).To(And(ContainSubstring("DeletionRefused"),
-		ContainSubstring("etcd would lose its quorum")))
+	w.g.Expect(<-recorder.Events).To(And(HavePrefix(event), ContainSubstring(refusal)))
 }
