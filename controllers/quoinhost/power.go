@@ -132,10 +132,12 @@ func (r *reconciliation) untilBMC() time.Duration {
 	return max(0, power.AskedAt.Add(every).Sub(r.now))
 }
 
-// comparison is the number of the rules by which a computer is taken for a host's. With new ones each BMC is asked again.
+// comparison is the number of the rules by which a computer is taken for a host's. With new ones each BMC is asked
+// again.
 const comparison = 2
 
-// askedOf stands for what a QuoinHost says of its BMC, for the other host that it may be, and for what tells them apart.
+// askedOf stands for what a QuoinHost says of its BMC, for the other host that it may be, and for what tells them
+// apart.
 func (r *reconciliation) askedOf() string {
 	text, _ := json.Marshal(r.host.Spec.BMC) // It has strings alone.
 	sum := sha256.Sum256(fmt.Append(text, r.sharesUUID, comparison))

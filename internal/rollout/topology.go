@@ -35,8 +35,8 @@ func (t *Topology) pending(pool string) bool {
 	return t != nil && t.Concurrency >= t.All && t.Pending[pool]
 }
 
-// rolls reports whether Machines of the MachineDeployment are to be replaced: what replaced all of its own says nothing of
-// what its topology does now.
+// rolls reports whether Machines of the MachineDeployment are to be replaced: what replaced all of its own says nothing
+// of what its topology does now.
 func rolls(pool *clusterv1.MachineDeployment) bool {
 	present := ptr.Deref(pool.Status.UpToDateReplicas, 0)
 	return pool.Status.ObservedGeneration < pool.Generation || present < ptr.Deref(pool.Spec.Replicas, 0) ||

@@ -28,9 +28,9 @@ const machineDeletionPath = "/validate-node-cluster-x-k8s-io-v1beta2-machine"
 // +kubebuilder:webhook:verbs=delete,path=/validate-node-cluster-x-k8s-io-v1beta2-machine,mutating=false,failurePolicy=fail,matchPolicy=Equivalent,groups=cluster.x-k8s.io,resources=machines,versions=v1beta2,name=deletion.machine.infrastructure.quoin.cluster.x-k8s.io,sideEffects=None,timeoutSeconds=10,admissionReviewVersions=v1
 
 // MachineDeletionWebhook refuses to delete a Machine whose Node Cluster API has not found yet. A move and a restored
-// backup drop status.nodeRef. Cluster API looks for the Node once more when the Machine is deleted, but goes on where it
-// is not connected to the cluster yet, as right after a move: as one that never had a Node the Machine would go without
-// its pre-drain hooks and without a drain. Whoever deletes tries again, as MachineSets do.
+// backup drop status.nodeRef. Cluster API looks for the Node once more when the Machine is deleted, but goes on where
+// it is not connected to the cluster yet, as right after a move: as one that never had a Node the Machine would go
+// without its pre-drain hooks and without a drain. Whoever deletes tries again, as MachineSets do.
 //
 // Where the cluster does not answer, a Machine that was being deleted before it was moved stays: it had a Node. Any
 // other one may be one that never joined, and goes. So does what Cluster API would not drain in any case: Machines of a

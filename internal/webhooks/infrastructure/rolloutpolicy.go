@@ -49,15 +49,16 @@ func (w *RolloutPolicyWebhook) ValidateCreate(
 	return w.validate(ctx, policy)
 }
 
-// moved reports whether the policy comes with its Cluster, which owns it and is paused meanwhile. A move that is refused
-// half-way is worse than a policy that holds everything and says why.
+// moved reports whether the policy comes with its Cluster, which owns it and is paused meanwhile. A move that is
+// refused half-way is worse than a policy that holds everything and says why.
 func (w *RolloutPolicyWebhook) moved(ctx context.Context, policy *quoinv1.RolloutPolicy) (bool, error) {
 	if len(policy.OwnerReferences) == 0 {
 		return false, nil
 	}
 	cluster := &clusterv1.Cluster{}
 	key := client.ObjectKey{Namespace: policy.Namespace, Name: policy.Spec.ClusterName}
-	if err := w.Reader.Get(ctx, key, cluster); client.IgnoreNotFound(err) != nil {
+	err := client.IgnoreNotFound(w.Reader.Get(ctx, key, cluster))
+	if err != nil {
 		return false, apierrors.NewInternalError(fmt.Errorf("read Cluster %s: %w", key, err))
 	}
 	return ptr.Deref(cluster.Spec.Paused, false), nil
