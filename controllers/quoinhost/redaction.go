@@ -180,14 +180,14 @@ func (r *reconciliation) tellMachine(ctx context.Context, reason, message string
 		known.Message == message {
 		return nil
 	}
-	told := m.DeepCopy()
-	conditions.Set(told, metav1.Condition{Type: infrav1.MachineBootstrapDataRanCondition, Status: metav1.ConditionFalse,
+	updated := m.DeepCopy()
+	conditions.Set(updated, metav1.Condition{Type: infrav1.MachineBootstrapDataRanCondition, Status: metav1.ConditionFalse,
 		Reason: reason, Message: message, ObservedGeneration: m.Generation})
-	if err := r.patchMachineStatus(ctx, m, told); err != nil {
+	if err := r.patchMachineStatus(ctx, m, updated); err != nil {
 		return err
 	}
 	if r.controller.Recorder != nil {
-		r.controller.Recorder.Eventf(told, r.host, corev1.EventTypeWarning, reason, reason, "%s", message)
+		r.controller.Recorder.Eventf(updated, r.host, corev1.EventTypeWarning, reason, reason, "%s", message)
 	}
 	return nil
 }
@@ -198,9 +198,9 @@ func (r *reconciliation) untellMachine(ctx context.Context) error {
 	if m == nil || !conditions.Has(m, infrav1.MachineBootstrapDataRanCondition) {
 		return nil
 	}
-	told := m.DeepCopy()
-	conditions.Delete(told, infrav1.MachineBootstrapDataRanCondition)
-	return r.patchMachineStatus(ctx, m, told)
+	updated := m.DeepCopy()
+	conditions.Delete(updated, infrav1.MachineBootstrapDataRanCondition)
+	return r.patchMachineStatus(ctx, m, updated)
 }
 
 func (r *reconciliation) patchMachineStatus(ctx context.Context, before, after *infrav1.QuoinMachine) error {

@@ -4,6 +4,7 @@
 package manager_test
 
 import (
+	"maps"
 	"testing"
 
 	. "github.com/onsi/gomega"
@@ -46,6 +47,8 @@ func judgesUnseenNodes(t *testing.T, c client.Client, config *rest.Config) {
 
 	const unseen = "Cluster API has not found its Node joined yet"
 	lost := map[string]string{infrav1.DeletionAnnotation: "where it came from"}
+	lostUndrained := maps.Clone(lost)
+	maps.Copy(lostUndrained, undrained)
 	for name, s := range map[string]struct {
 		in          *estate
 		provider    string
@@ -71,7 +74,7 @@ func judgesUnseenNodes(t *testing.T, c client.Client, config *rest.Config) {
 		"its-cluster-is-gone":         {in: gone, provider: "joined", annotations: lost},
 		"nobody-knows-its-node":       {in: silent, provider: "joined"},
 		"nobody-knows-of-a-lost-one":  {in: silent, provider: "joined", annotations: lost, refusal: "Have its API server"},
-		"nobody-knows-and-it-is-said": {in: silent, provider: "joined", annotations: both(lost, undrained)},
+		"nobody-knows-and-it-is-said": {in: silent, provider: "joined", annotations: lostUndrained},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
@@ -115,13 +118,3 @@ var (
 	// A rollout leaves it on a Machine whose drain took too long, and its hooks hold all the same.
 	excluded = map[string]string{clusterv1.ExcludeNodeDrainingAnnotation: ""}
 )
-
-func both(a, b map[string]string) map[string]string {
-	all := map[string]string{}
-	for _, of := range []map[string]string{a, b} {
-		for key, value := range of {
-			all[key] = value
-		}
-	}
-	return all
-}
