@@ -19,6 +19,9 @@ func claims(name string) func(*corev1.Pod) {
 	}
 }
 
+// Proves: S0-43
+//
+// TestVolumesOfPodsThatLeave has an upgrade blocked that would leave a volume in use behind.
 func TestVolumesOfPodsThatLeave(t *testing.T) {
 	local := corev1.PersistentVolumeSource{Local: &corev1.LocalVolumeSource{Path: "/data"}}
 	driver := corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: "topolvm.io"}}

@@ -69,8 +69,9 @@ func birth() {
 	}, NodeTimeout(10*time.Minute))
 
 	It("upgrades the control plane that its managers run on, while the leader's own node is drained", func(ctx SpecContext) {
-		writer, census := need(site.Write(ctx)), site.Count(ctx)
+		writer, census, duty := need(site.Write(ctx)), site.Count(ctx), the.lab.Attend(ctx)
 		defer writer.Stop()
+		defer duty.Stop()
 		upgraded := make(chan struct{})
 		go func() {
 			defer GinkgoRecover()
@@ -84,9 +85,13 @@ func birth() {
 		<-upgraded
 		writer.Stop()
 		counts := census.Stop()
-		the.lab.Printf("\nDuring the upgrade: %s\n  %+v", writer.Report(), counts)
+		webhook, leader := duty.Stop()
+		the.lab.Printf("\nDuring the upgrade: %s\n  %+v\n  %s", writer.Report(), counts, duty)
 		Expect(need(writer.Lost(ctx))).To(BeEmpty(), "acknowledged keys that are lost")
 		Expect(counts.FewestVoters).To(Equal(3))
+		By("having had a webhook that answered, and leaders that handed over before their lease of a minute ran out [S0-37]")
+		Expect(webhook).To(BeNumerically("<", 15*time.Second), "%s", duty)
+		Expect(leader).To(BeNumerically("<", 40*time.Second), "%s", duty)
 		must(site.AwaitReady(ctx, 2*time.Minute, lab.NewVersion, lab.OldVersion))
 		Expect(need(the.lab.SiteHasBootstrap(ctx))).To(BeFalse(), "in place")
 	}, NodeTimeout(40*time.Minute))

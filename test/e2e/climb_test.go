@@ -124,8 +124,8 @@ func climb() {
 		the.lab.Printf("What the control plane did:\n  %s", strings.Join(census.Story(), "\n  "))
 		the.lab.Printf("API and etcd, from outside: %s\n"+
 			"From a pod, during both hops: longest gap between reads %s, between writes %s, between renewals of the "+
-			"scheduler's lease %s\n%+v\n  %s",
-			writer.Report(), seen.Reads, seen.Writes, seen.Schedulers, counts, strings.Join(timeline.Mixes(), "\n  "))
+			"scheduler's lease %s, between names that DNS knew %s\n%+v\n  %s",
+			writer.Report(), seen.Reads, seen.Writes, seen.Schedulers, seen.Names, counts, strings.Join(timeline.Mixes(), "\n  "))
 		must(err)
 
 		By("having lost no request of the workload [S0-46]")
@@ -138,6 +138,10 @@ func climb() {
 		Expect(seen.Schedulers.Longest).To(BeNumerically("<", 25*time.Second))
 		Expect(counts.FewestVoters).To(Equal(3))
 		expectTrio(ctx, climber)
+		By("having had the address of the API server lead to one [S0-38]")
+		Expect(writer.Longest()).To(BeNumerically("<", time.Minute))
+		By("having had names resolved, while DNS went from Node to Node [S0-42]")
+		Expect(seen.Names.Longest).To(BeNumerically("<", 10*time.Second), "%s", seen.Names)
 		By("having gone one minor at a time, the workers once and last [C3]")
 		Expect(timeline.Mixes()).To(Equal([]string{
 			"control plane v1.34.4; workers v1.34.4",

@@ -6,7 +6,7 @@
 //	insider <namespace> <report>
 //
 // reads and writes a ConfigMap through the Service kubernetes every half second, over connections that it keeps, as controllers do,
-// and writes down how long it got no answer, and how long no scheduler renewed its lease.
+// and writes down how long it got no answer, how long no scheduler renewed its lease, and how long the cluster's DNS named nobody.
 //
 //	insider call <workload> <collector>
 //
@@ -92,6 +92,10 @@ func main() {
 			return errors.New("no scheduler renewed its lease")
 		}
 		return nil
+	})
+	go every(&result.Names, func(ctx context.Context, _ int) error {
+		_, err := net.DefaultResolver.LookupHost(ctx, "kubernetes.default.svc.cluster.local.")
+		return err
 	})
 	every(&result.Writes, func(ctx context.Context, n int) error {
 		_, err := c.do(ctx, http.MethodPatch, of, fmt.Appendf(nil, `{"data":{"count":"%d"}}`, n))

@@ -76,10 +76,19 @@ func TestInstall(t *testing.T) {
 	during := map[string]func(context.Context, Gomega) func(){
 		"A newer Quoin": site.watchGuard, "Back to the earlier Quoin": site.watchGuard,
 	}
+	// What is under way on the hosts while clusterctl replaces the providers.
+	midway := map[string]func(context.Context, Gomega) *replacing{
+		"A newer Quoin": site.replaceControlPlane, "Back to the earlier Quoin": site.replaceWorker,
+	}
 	heading, watched := "", func() {}
+	var begun *replacing
 	leave := func() {
 		watched()
 		watched = func() {}
+		if begun != nil {
+			begun.goesOn(ctx, g)
+			begun = nil
+		}
 		if check := checks[heading]; check != nil {
 			check(ctx, g)
 			delete(checks, heading)
@@ -101,6 +110,10 @@ func TestInstall(t *testing.T) {
 				delete(during, heading)
 			}
 		}
+		if begin := midway[heading]; begin != nil && strings.HasPrefix(block.Text, "clusterctl upgrade apply") {
+			begun = begin(ctx, g)
+			delete(midway, heading)
+		}
 		out, err := desk.Type(ctx, fmt.Sprintf("docs/install.md:%d %s", block.Line, heading), 30*time.Minute, block.Text)
 		g.Expect(err).NotTo(HaveOccurred(), block.Text)
 		fmt.Print(indented(out))
@@ -108,6 +121,7 @@ func TestInstall(t *testing.T) {
 	leave()
 	g.Expect(before).To(BeEmpty(), "headings that the page has no more")
 	g.Expect(during).To(BeEmpty(), "headings that the page has no more")
+	g.Expect(midway).To(BeEmpty(), "headings that the page has no more, or blocks that begin otherwise")
 	g.Expect(checks).To(BeEmpty(), "headings that the page has no more")
 }
 

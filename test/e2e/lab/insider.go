@@ -116,7 +116,7 @@ func (c *Cluster) Inside(ctx context.Context) (*Insider, error) {
 	}
 	for begin := time.Now(); ; {
 		said, err := i.Report(ctx)
-		if err == nil && min(said.Reads.Successes, said.Writes.Successes, said.Schedulers.Successes) > 1 {
+		if err == nil && min(said.Reads.Successes, said.Writes.Successes, said.Schedulers.Successes, said.Names.Successes) > 1 {
 			return i, nil
 		}
 		if time.Since(begin) > 2*time.Minute {

@@ -138,6 +138,13 @@ func (w *Writer) Acknowledged() []string {
 	return slices.Clone(w.acknowledged)
 }
 
+// Longest is the longest time between two writes, or two reads, that were answered.
+func (w *Writer) Longest() time.Duration {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return max(w.writes.longest, w.reads.longest)
+}
+
 // Report says how much was acknowledged and how long the longest gaps were.
 func (w *Writer) Report() string {
 	w.mu.Lock()

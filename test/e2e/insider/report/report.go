@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// Report of both kinds of requests, and of the renewals of the scheduler's lease.
+// Report of both kinds of requests, of the renewals of the scheduler's lease, and of names that were resolved.
 type Report struct {
-	Reads, Writes, Schedulers Gaps
+	Reads, Writes, Schedulers, Names Gaps
 }
 
 // Calls are what a caller has seen of a workload. It counts from the first answer on: before that nothing leads from its new Node
