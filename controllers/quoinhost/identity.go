@@ -114,7 +114,8 @@ func joinedOrJoins(host *infrav1.QuoinHost, machine *clusterv1.Machine) bool {
 	return operation.ID == infrav1.ProvisionOperation(host.Spec.ConsumerRef.Claim) && operation.Began()
 }
 
-// hostsAlike maps a host to those that have an identity of it, which say so in their own conditions.
+// hostsAlike maps a host to those that have an identity of it, which say so in their own conditions, and to those of its
+// namespace whose BMC its product UUID may mean.
 func (r *Reconciler) hostsAlike(ctx context.Context, o client.Object) []ctrl.Request {
 	host, ok := o.(*infrav1.QuoinHost)
 	if !ok {
@@ -125,9 +126,16 @@ func (r *Reconciler) hostsAlike(ctx context.Context, o client.Object) []ctrl.Req
 		ctrl.LoggerFrom(ctx).Error(err, "Listing QuoinHosts that are alike")
 		return nil
 	}
+	meant, err := hostpower.WithUUIDOf(ctx, r.Client, host)
+	if err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "Listing QuoinHosts with the same product UUID")
+	}
 	var requests []ctrl.Request
-	for i := range hosts {
-		requests = append(requests, ctrl.Request{NamespacedName: client.ObjectKeyFromObject(&hosts[i])})
+	for _, other := range slices.Concat(hosts, meant) {
+		request := ctrl.Request{NamespacedName: client.ObjectKeyFromObject(&other)}
+		if !slices.Contains(requests, request) {
+			requests = append(requests, request)
+		}
 	}
 	return requests
 }

@@ -75,6 +75,21 @@ func TestHostsThatNoClusterCanBothHaveAreNotCompared(t *testing.T) {
 	w.g.Expect(condition1(w.host(), infrav1.HostUniqueCondition)).To(BeNil())
 }
 
+// Whose BMC a UUID means is asked of all hosts of a namespace, whichever Clusters they may serve.
+func TestHostsWhoseUUIDIsOneHearOfEachOther(t *testing.T) {
+	const uuid = "33221100-5544-7766-8899-aabbccddeeff"
+	known := func(name string, consumers ...string) *infrav1.QuoinHost {
+		h := twin()
+		h.Name, h.Spec.ConsumerNamespaces = name, consumers
+		h.Spec.BMC = &infrav1.BMC{Address: "https://" + name + ".example.com"}
+		h.Status.Facts = &infrav1.HostFacts{ProductUUID: uuid}
+		return h
+	}
+	w := newWorld(t, newHost(), known("h2", "elsewhere"), known("h3", "team"))
+	heard := w.r.hostsAlike(t.Context(), known("h4", "team"))
+	w.g.Expect(heard).To(ConsistOf(HaveField("Name", "h2"), HaveField("Name", "h3")))
+}
+
 // Two Machines may claim two such hosts at the same moment.
 func TestKubeadmRunsOnOneOfTwoHostsThatAreAlike(t *testing.T) {
 	began := func(h *infrav1.QuoinHost) {

@@ -9,6 +9,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -114,28 +116,39 @@ func machineOf(host *infrav1.QuoinHost) redfish.Machine {
 // but that UUID. Those of other namespaces do not count: who registers hosts there must not keep this one from being
 // fenced.
 func SharesUUID(ctx context.Context, hosts client.Reader, host *infrav1.QuoinHost) (string, error) {
-	identity := placement.ProductUUID(host)
-	if identity == "" {
+	if placement.ProductUUID(host) == "" {
 		return "", nil
 	}
 	if word := host.Spec.BMC.SystemID; word != "" && !firmware.SameUUID(word, host.Status.Facts.ProductUUID) {
 		return "", nil
 	}
+	alike, err := WithUUIDOf(ctx, hosts, host)
+	if err != nil || len(alike) == 0 {
+		return "", err
+	}
+	first := slices.MinFunc(alike, func(a, b infrav1.QuoinHost) int { return strings.Compare(a.Name, b.Name) })
+	return fmt.Sprintf("QuoinHost %s/%s", first.Namespace, first.Name), nil
+}
+
+// WithUUIDOf lists the other QuoinHosts of the namespace that have a BMC and the product UUID of the host. They are shared
+// with the cache.
+func WithUUIDOf(ctx context.Context, hosts client.Reader, host *infrav1.QuoinHost) ([]infrav1.QuoinHost, error) {
+	identity := placement.ProductUUID(host)
+	if identity == "" {
+		return nil, nil
+	}
 	list := &infrav1.QuoinHostList{}
 	if err := hosts.List(ctx, list, client.InNamespace(host.Namespace), fieldindex.HostsWithIdentity(identity),
 		client.UnsafeDisableDeepCopy); err != nil {
-		return "", fmt.Errorf("listing the QuoinHosts with %s: %w", identity, err)
+		return nil, fmt.Errorf("listing the QuoinHosts with %s: %w", identity, err)
 	}
-	first := ""
+	var others []infrav1.QuoinHost
 	for i := range list.Items {
-		if name := list.Items[i].Name; name != host.Name && (first == "" || name < first) {
-			first = name
+		if list.Items[i].Name != host.Name {
+			others = append(others, list.Items[i])
 		}
 	}
-	if first == "" {
-		return "", nil
-	}
-	return fmt.Sprintf("QuoinHost %s/%s", host.Namespace, first), nil
+	return others, nil
 }
 
 func (p *Power) credentials(ctx context.Context, name client.ObjectKey) (redfish.Credentials, error) {

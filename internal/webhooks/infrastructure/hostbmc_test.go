@@ -149,6 +149,29 @@ func TestABMCIsSetByWhoeverMayReadItsSecret(t *testing.T) {
 			}
 		})
 	}
+	for name, c := range map[string]struct {
+		namespace, said string
+		refusal         string
+	}{
+		"one computer behind two addresses": {"hosts", "SN-1", `spec.bmc.systemID: Forbidden: QuoinHost hosts/other says "SN-1" too`},
+		"in other letters":                  {"hosts", "sn-1", "QuoinHost hosts/other says"},
+		"another computer":                  {"hosts", "SN-2", ""},
+		"a stranger's":                      {"elsewhere", "SN-1", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			other, h := before.DeepCopy(), before.DeepCopy()
+			other.Namespace, other.Name, other.Spec.Address = c.namespace, "other", "192.0.2.9"
+			other.Spec.BMC.Address, other.Spec.BMC.SystemID = "https://bmc.example.com", c.said
+			h.Spec.BMC.SystemID = "SN-1"
+			w := &HostWebhook{Client: reader(t, other), Live: reader(t), Reviews: rights(true)}
+			_, err := w.ValidateCreate(by("operator"), h)
+			expectRefusal(t, err, c.refusal)
+			rotated := h.DeepCopy()
+			rotated.Spec.BMC.CertificateFingerprint = "cc"
+			_, err = w.ValidateUpdate(by("operator"), h, rotated)
+			expectRefusal(t, err, "")
+		})
+	}
 	g := NewWithT(t)
 	w := &HostWebhook{Client: reader(t), Live: reader(t), Reviews: &reviewer{allowed: true, err: errors.New("no answer")}}
 	_, err := w.ValidateCreate(by("operator"), before)
