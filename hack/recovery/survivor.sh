@@ -34,7 +34,7 @@ until_ready() {
 	local left=$patience
 	until [ "$(answer /readyz)" = 200 ]; do
 		left=$((left - 1))
-		[ "$left" -gt 0 ] || refuse "etcd did not become ready within $patience s; its log: crictl logs \$(crictl ps -a --name '^etcd\$' -q | head -1)"
+		[ "$left" -gt 0 ] || refuse "etcd did not become ready within $patience s; its log is below /var/log/pods/kube-system_etcd-*"
 		sleep 1
 	done
 }
