@@ -26,7 +26,7 @@ const (
 	HostStateInspecting HostState = "Inspecting"
 	// HostStateAvailable means: verified clean and free to be claimed.
 	HostStateAvailable HostState = "Available"
-	// HostStateClaimed means: it belongs to a QuoinMachine that has no bootstrap data yet.
+	// HostStateClaimed means: it belongs to a QuoinMachine, and the installation of its node has not begun.
 	HostStateClaimed HostState = "Claimed"
 	// HostStateProvisioning means: a version is being installed and the bootstrap data runs.
 	HostStateProvisioning HostState = "Provisioning"
