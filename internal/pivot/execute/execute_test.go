@@ -527,6 +527,15 @@ func TestAPivotThatFailsIsUndone(t *testing.T) {
 			return s.target.Client.Delete(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace,
 				Name: "c-ca"}})
 		}), "Secret c-ca has not arrived"},
+		"resumed": {atTheEnd(func(s *site) error {
+			home := &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "c"}}
+			return s.source.Client.Patch(t.Context(), home, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"paused":null}}`)))
+		}), "Cluster c is no longer paused on the source"},
+		"taken-away": {atTheEnd(func(s *site) error {
+			m := &infrav1.QuoinMachine{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "m"}}
+			return s.source.Client.Patch(t.Context(), m, client.RawPatch(types.MergePatchType,
+				[]byte(`{"metadata":{"annotations":{"example.com/note":null}}}`)))
+		}), "QuoinMachine m lost metadata.annotations[example.com/note] on the source after it was copied"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newSite(t, "fails-"+name)
@@ -863,6 +872,27 @@ func TestAnObjectThatIsMadeMeanwhileIsNotLost(t *testing.T) {
 	s.g.Expect(s.ownersIn(s.target)).To(BeEmpty())
 }
 
+// Where the target has written down that the point of no return is behind, and the source has not, nothing is undone.
+func TestThePointOfNoReturnIsTheTargetsToSay(t *testing.T) {
+	s := newSite(t, "no-return")
+	copied, late := false, errors.New("no space left")
+	_, err := s.run(s.source, s.target, pivot.Wish{}, func(_ int, w Write) error {
+		copied = copied || w.String() == "target create QuoinMachine m"
+		if copied && w.String() == "source update ConfigMap "+JournalName {
+			return late
+		}
+		return nil
+	})
+	s.g.Expect(err).To(MatchError(And(ContainSubstring("no space left"), ContainSubstring("the target still paused"))))
+	s.g.Expect(s.ownersIn(s.source)).To(Equal(s.graph), "nothing is deleted yet")
+	s.g.Expect(s.ownersIn(s.target)).To(Equal(s.graph))
+	_, err = s.run(s.source, s.target, pivot.Wish{Abort: true}, nil)
+	s.g.Expect(err).To(MatchError(ErrRefused), "as it says")
+	_, err = s.run(s.source, s.target, pivot.Wish{}, nil)
+	s.g.Expect(err).NotTo(HaveOccurred())
+	s.rests(s.target, s.source)
+}
+
 // An edit of the source after it was verified is found by its version.
 func TestAnEditAfterTheComparisonIsFound(t *testing.T) {
 	s := half(t, "edited")
@@ -873,7 +903,7 @@ func TestAnEditAfterTheComparisonIsFound(t *testing.T) {
 	p := &Pivot{Source: side, Target: target, Namespace: s.namespace}
 	j, err := s.local.Load()
 	s.g.Expect(err).NotTo(HaveOccurred())
-	versions, err := p.verify(t.Context(), j, j.Objects)
+	versions, err := p.verify(t.Context(), j, p.run(copying), j.Objects)
 	s.g.Expect(err).NotTo(HaveOccurred())
 	s.g.Expect(versions).To(HaveLen(len(j.Objects)))
 	s.g.Expect(p.edited(t.Context(), versions)).To(BeEmpty())
@@ -882,7 +912,7 @@ func TestAnEditAfterTheComparisonIsFound(t *testing.T) {
 		[]byte(`{"data":{"more":"bW9yZQ=="}}`)))).
 		To(Succeed())
 	s.g.Expect(p.edited(t.Context(), versions)).To(ConsistOf("Secret c-ca"))
-	s.g.Expect(p.settled(t.Context(), j, j.Objects)).To(MatchError(ContainSubstring("Secret c-ca differs in data.more")))
+	s.g.Expect(p.settled(t.Context(), j, p.run(copying), j.Objects)).To(MatchError(ContainSubstring("Secret c-ca differs in data.more")))
 }
 
 // An undoing that is interrupted says how the source is left.

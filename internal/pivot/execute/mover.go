@@ -78,7 +78,9 @@ type run struct {
 	// them with another content.
 	seen, existing, differing []pivot.Object
 	refused                   map[pivot.Object]int
-	tryAdmission              bool
+	// read are the originals as they were read last, copied as they were when their content went to the target.
+	read, copied map[pivot.Object]*unstructured.Unstructured
+	tryAdmission bool
 }
 
 // do runs it.
@@ -89,6 +91,7 @@ func (r *run) do(ctx context.Context) error {
 	defer r.from.patient.whenLost(r.cancel)()
 	defer r.to.patient.whenLost(r.cancel)()
 	r.refused = map[pivot.Object]int{}
+	r.read, r.copied = map[pivot.Object]*unstructured.Unstructured{}, map[pivot.Object]*unstructured.Unstructured{}
 	if r.mode == rehearse {
 		err := r.to.Client.Get(ctx, client.ObjectKey{Name: r.namespace}, &corev1.Namespace{})
 		if client.IgnoreNotFound(err) != nil {
@@ -177,6 +180,10 @@ func (r *run) show(ctx context.Context, c client.WithWatch, key client.ObjectKey
 	}
 	settled := r.mode == removing || r.mode == survey
 	switch o := o.(type) {
+	case *unstructured.Unstructured:
+		if r.mode == copying {
+			r.read[pivot.Of(o)] = o.DeepCopy()
+		}
 	case *clusterv1.Cluster:
 		if settled || r.again {
 			o.Spec.Paused = nil
@@ -269,6 +276,7 @@ func (r *run) toClient() client.Client {
 			if slices.Contains(r.journal.Existing, r.object(o)) {
 				return nil // It has the same content, and stays what it was for others.
 			}
+			r.copied[r.object(o)] = r.read[r.object(o)]
 			return r.answered(r.to, o, c.Update(ctx, o, options...))
 		},
 		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch,
@@ -338,6 +346,7 @@ func (r *run) create(ctx context.Context, c client.WithWatch, o client.Object, o
 		if err := errors.Join(r.alive(ctx), r.arriving(ctx, object)); err != nil {
 			return r.give(err)
 		}
+		r.copied[object] = r.read[object]
 		return r.answered(r.to, o, c.Create(ctx, o, options...))
 	}
 }

@@ -31,7 +31,7 @@ func (p *Pivot) copyOrUndo(ctx context.Context, j *pivot.Journal) error {
 		return p.save(ctx, j)
 	}
 	r.gate = func(ctx context.Context, moving []pivot.Object) error {
-		if err := p.settled(ctx, j, moving); err != nil {
+		if err := p.settled(ctx, j, r, moving); err != nil {
 			return err
 		}
 		released := *j
@@ -53,8 +53,10 @@ func (p *Pivot) copyOrUndo(ctx context.Context, j *pivot.Journal) error {
 	case ctx.Err() != nil:
 		return fmt.Errorf("interrupted while %s: Clusters of namespace %s are paused on the source; the same command "+
 			"finishes, with --abort it undoes: %w", j.Phase, p.Namespace, err)
-	case r.open:
-		return fmt.Errorf("the source is half released, and the target still paused: run the same command again: %w", err)
+	case p.held.Open() && p.held.Phase == pivot.Releasing:
+		// Also where the source, or the workspace, has not taken what the target has: nothing undoes that any more.
+		return fmt.Errorf("the source is not wholly released, and the target still paused: run the same command "+
+			"again: %w", err)
 	}
 	p.Report("giving up: %v", err)
 	if undoErr := p.undo(ctx, j, reason(err)); !errors.Is(undoErr, ErrUndone) {

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/pivot"
@@ -39,10 +40,10 @@ const rounds = 5
 
 // settled verifies what moves, and that the source has nothing beside it and is as it was when that was verified: what
 // is made or edited while it is paused would be lost.
-func (p *Pivot) settled(ctx context.Context, j *pivot.Journal, moving []pivot.Object) error {
+func (p *Pivot) settled(ctx context.Context, j *pivot.Journal, r *run, moving []pivot.Object) error {
 	var edited []string
 	for range rounds {
-		versions, err := p.verify(ctx, j, moving)
+		versions, err := p.verify(ctx, j, r, moving)
 		if err != nil {
 			return err
 		}
@@ -93,9 +94,26 @@ func (p *Pivot) edited(ctx context.Context, versions map[pivot.Object]string) ([
 	return edited, nil
 }
 
+func pausedBySpec(cluster *unstructured.Unstructured) bool {
+	paused, _, _ := unstructured.NestedBool(cluster.Object, "spec", "paused")
+	return paused
+}
+
+// lost says what an original had when it was copied, and has no more: its copy has that still, which is no difference.
+func lost(copied, original *unstructured.Unstructured) []string {
+	if copied == nil {
+		return nil
+	}
+	without := copied.DeepCopy()
+	without.SetOwnerReferences(nil)
+	without.SetDeletionTimestamp(nil)
+	return pivot.Differences(without, original, nil)
+}
+
 // verify compares every object on both sides before the first one is deleted. It ends with the versions of the
 // originals.
-func (p *Pivot) verify(ctx context.Context, j *pivot.Journal, moving []pivot.Object) (map[pivot.Object]string, error) {
+func (p *Pivot) verify(ctx context.Context, j *pivot.Journal, r *run,
+	moving []pivot.Object) (map[pivot.Object]string, error) {
 	originals, copies := map[pivot.Object]*unstructured.Unstructured{}, map[pivot.Object]*unstructured.Unstructured{}
 	uids := map[pivot.Object]types.UID{}
 	var found []string
@@ -123,12 +141,18 @@ func (p *Pivot) verify(ctx context.Context, j *pivot.Journal, moving []pivot.Obj
 	versions := map[pivot.Object]string{}
 	for object, original := range originals {
 		versions[object] = original.GetResourceVersion()
+		if object.Kind == clusterv1.ClusterKind && j.Moves(object.Name) && !pausedBySpec(original) {
+			found = append(found, object.String()+" is no longer paused on the source")
+			continue
+		}
 		differences := pivot.Differences(original, copies[object], uids)
 		if shareable(object) && slices.Contains(j.Existing, object) {
 			differences = pivot.Changed(original, copies[object])
 		}
 		if len(differences) > 0 {
 			found = append(found, fmt.Sprintf("%s differs in %s", object, strings.Join(differences, ", ")))
+		} else if lost := lost(r.copied[object], original); len(lost) > 0 {
+			found = append(found, fmt.Sprintf("%s lost %s on the source after it was copied", object, strings.Join(lost, ", ")))
 		}
 	}
 	if len(found) == 0 {
