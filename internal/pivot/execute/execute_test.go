@@ -278,7 +278,7 @@ func (s *site) run(from, to *rig.Rig, wish pivot.Wish, before func(number int, w
 	}}
 	s.runs++
 	now := began.Add(time.Duration(s.runs)*pivot.Lease - s.early)
-	p.now, p.patience = func() time.Time { return now }, s.patience
+	p.now, p.Patience = func() time.Time { return now }, s.patience
 	return writes, p.Run(ctx, wish)
 }
 

@@ -47,6 +47,8 @@ type Pivot struct {
 	Local          Local
 	// Report prints one line of progress.
 	Report func(format string, args ...any)
+	// Patience is how long a side may take to answer; zero is the usual time.
+	Patience time.Duration
 
 	// holder names this run, held is the journal that it wrote last.
 	holder string
@@ -55,8 +57,6 @@ type Pivot struct {
 	behind []func(context.Context) error
 	// now is the clock; nil is that of the machine.
 	now func() time.Time
-	// patience is how long a side may take to answer; zero is the usual time.
-	patience time.Duration
 }
 
 // ErrRefused is what a pivot ends with that cannot go on by itself. Nothing was written since it was found.
@@ -76,7 +76,7 @@ func (p *Pivot) Run(ctx context.Context, wish pivot.Wish) error {
 	host, _ := os.Hostname()
 	p.holder = fmt.Sprintf("%s, process %d, %s", host, os.Getpid(), uuid.NewString()[:8])
 	for _, side := range []*Side{p.Source, p.Target} {
-		side.patient.grant(cmp.Or(p.patience, patience), func(what string) { p.Report("%s", what) })
+		side.patient.grant(cmp.Or(p.Patience, patience), func(what string) { p.Report("%s", what) })
 	}
 	j, w, err := p.found(ctx)
 	if err != nil {

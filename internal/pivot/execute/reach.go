@@ -72,7 +72,7 @@ func (p *Pivot) answer(ctx context.Context, ways []pivot.Way, manager *appsv1.De
 
 // await what the Pod leaves.
 func (p *Pivot) await(ctx context.Context, pod *corev1.Pod) (message string, err error) {
-	within := cmp.Or(p.patience, answerTimeout)
+	within := cmp.Or(p.Patience, answerTimeout)
 	awaits := pivot.Awaits(pod)
 	err = wait.PollUntilContextTimeout(ctx, answerInterval, within, true, func(ctx context.Context) (ended bool, _ error) {
 		found := &corev1.Pod{}

@@ -8,26 +8,18 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"net"
 	"net/http"
-	"net/url"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	. "github.com/onsi/gomega"
-	admissionv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
@@ -35,110 +27,13 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/test/integration/rig"
 )
 
-// door is the way to an API server.
-type door struct {
-	t           *testing.T
-	address, to string
-	// deaf loses what the API server answers.
-	deaf atomic.Bool
-
-	mu       sync.Mutex
-	listener net.Listener
-	through  map[net.Conn]bool
-}
-
 // behind is the API server behind a door that is open.
-func behind(t *testing.T, r *rig.Rig) (*door, *rig.Rig) {
+func behind(t *testing.T, r *rig.Rig) (*rig.Door, *rig.Rig) {
 	t.Helper()
-	g := NewWithT(t)
-	at, err := url.Parse(r.Config.Host)
-	g.Expect(err).NotTo(HaveOccurred())
-	if at.Host == "" {
-		at.Host = r.Config.Host
-	}
-	d := &door{t: t, address: "127.0.0.1:0", to: at.Host, through: map[net.Conn]bool{}}
-	d.open()
-	t.Cleanup(d.close)
-	config, err := clientcmd.LoadFromFile(r.Kubeconfig)
-	g.Expect(err).NotTo(HaveOccurred())
-	for _, to := range config.Clusters {
-		to.Server = "https://" + d.address
-	}
-	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
-	g.Expect(clientcmd.WriteToFile(*config, kubeconfig)).To(Succeed())
-	return d, &rig.Rig{Kubeconfig: kubeconfig}
-}
-
-func (d *door) open() {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	listener, err := net.Listen("tcp", d.address)
-	for try := 0; err != nil && try < 100; try++ {
-		// Meanwhile another process may have been given the port for a moment.
-		time.Sleep(50 * time.Millisecond)
-		listener, err = net.Listen("tcp", d.address)
-	}
-	if err != nil {
-		d.t.Error(err)
-		return
-	}
-	d.deaf.Store(false)
-	d.listener, d.address = listener, listener.Addr().String()
-	go func() {
-		for {
-			from, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			to, err := net.Dial("tcp", d.to)
-			if err != nil {
-				_ = from.Close()
-				continue
-			}
-			d.mu.Lock()
-			d.through[from], d.through[to] = true, true
-			d.mu.Unlock()
-			go func() { _, _ = io.Copy(to, from); _ = to.Close() }()
-			go func() { _, _ = io.Copy(hears{d, from}, to); _ = from.Close() }()
-		}
-	}()
-}
-
-// hears is the side of the door where answers come out.
-type hears struct {
-	door *door
-	net.Conn
-}
-
-// Write implements io.Writer.
-func (h hears) Write(answer []byte) (int, error) {
-	if h.door.deaf.Load() {
-		return len(answer), nil
-	}
-	return h.Conn.Write(answer)
-}
-
-// close the door: connections end, and new ones are refused.
-func (d *door) close() {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	_ = d.listener.Close()
-	for connection := range d.through {
-		_ = connection.Close()
-	}
-	clear(d.through)
-}
-
-// stops has the API server end now and answer again a while later.
-func (d *door) stops(within time.Duration) {
-	d.close()
-	time.AfterFunc(within, d.open)
-}
-
-// loses has the API server carry out what it is asked next, and end before it answers.
-func (d *door) loses(within time.Duration) {
-	d.deaf.Store(true)
-	time.AfterFunc(300*time.Millisecond, func() { d.stops(within) })
+	d, err := rig.NewDoor(r.Kubeconfig, t.TempDir(), func(err error) { t.Error(err) })
+	NewWithT(t).Expect(err).NotTo(HaveOccurred())
+	t.Cleanup(d.Close)
+	return d, &rig.Rig{Kubeconfig: d.Kubeconfig}
 }
 
 // moments of a pivot, each of which begins with a write; released is whether something was deleted on the source before.
@@ -181,7 +76,7 @@ func TestAPivotOutlastsAnAPIServerThatStops(t *testing.T) {
 					t.Parallel()
 					s := newSite(t, namespace)
 					source, target := s.source, s.target
-					var d *door
+					var d *rig.Door
 					if side == "source" {
 						d, source = behind(t, source)
 					} else {
@@ -190,11 +85,11 @@ func TestAPivotOutlastsAnAPIServerThatStops(t *testing.T) {
 					before, came := at(moment, func() {
 						switch {
 						case how != "stops":
-							d.loses(silence)
+							d.Lose(silence)
 						case long:
-							d.stops(time.Minute)
+							d.Stop(time.Minute)
 						default:
-							d.stops(silence)
+							d.Stop(silence)
 						}
 					})
 					_, err := s.run(source, target, pivot.Wish{}, before)
@@ -217,7 +112,7 @@ func TestAPivotOfAnAPIServerThatIsAwayForLong(t *testing.T) {
 			s := newSite(t, fmt.Sprintf("away-%d", i))
 			s.patience = time.Second
 			d, target := behind(t, s.target)
-			before, came := at(moment, d.close)
+			before, came := at(moment, d.Close)
 			_, err := s.run(s.source, target, pivot.Wish{}, before)
 			t.Log(err)
 			s.g.Expect(*came).To(BeTrue())
@@ -227,7 +122,7 @@ func TestAPivotOfAnAPIServerThatIsAwayForLong(t *testing.T) {
 			if !s.acts(s.source) {
 				s.g.Expect(err).To(MatchError(ContainSubstring("run the same command again")))
 			}
-			d.open()
+			d.Open()
 			_, err = s.run(s.source, target, pivot.Wish{}, nil)
 			if errors.Is(err, ErrUndone) {
 				s.rests(s.source, s.target)
@@ -260,7 +155,7 @@ func TestAPivotWithoutAWebhook(t *testing.T) {
 			namespace := "webhook-" + strings.ReplaceAll(name, " ", "-")
 			s := newSite(t, namespace)
 			r := map[string]*rig.Rig{"source": s.source, "target": s.target}[row.side]
-			missing := missingWebhook(namespace)
+			missing := rig.MissingWebhook(namespace)
 			appears := func() {
 				s.g.Expect(r.Client.Create(t.Context(), missing.DeepCopy())).To(Succeed())
 				s.g.Eventually(func() error { return s.tries(r) }).WithTimeout(time.Minute).
@@ -354,21 +249,4 @@ func (s *site) tries(r *rig.Rig) error {
 	return r.Client.Create(ctx, &infrav1.QuoinHost{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "tried"},
 		Spec: infrav1.QuoinHostSpec{Address: "0.0.0.11", User: "ops", CredentialsRef: infrav1.SecretReference{Name: "ssh"}}},
 		client.DryRunAll)
-}
-
-// missingWebhook is asked about what Cluster API and its providers keep in the namespace, and never answers.
-func missingWebhook(namespace string) *admissionv1.ValidatingWebhookConfiguration {
-	return &admissionv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: namespace},
-		Webhooks: []admissionv1.ValidatingWebhook{{
-			Name:                    "no-such-webhook.example.com",
-			ClientConfig:            admissionv1.WebhookClientConfig{URL: ptr.To("https://127.0.0.1:1/")},
-			NamespaceSelector:       &metav1.LabelSelector{MatchLabels: map[string]string{"kubernetes.io/metadata.name": namespace}},
-			SideEffects:             ptr.To(admissionv1.SideEffectClassNone),
-			AdmissionReviewVersions: []string{"v1"},
-			Rules: []admissionv1.RuleWithOperations{{
-				Operations: []admissionv1.OperationType{admissionv1.OperationAll},
-				Rule: admissionv1.Rule{APIGroups: []string{"cluster.x-k8s.io",
-					"infrastructure.cluster.x-k8s.io"}, APIVersions: []string{"*"}, Resources: []string{"*"}},
-			}},
-		}}}
 }
