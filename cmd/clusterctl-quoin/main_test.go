@@ -66,13 +66,21 @@ func TestHelpAndTables(t *testing.T) {
 		Message: "goes on releasing"},
 		World: pivot.World{Source: pivot.Side{Present: []pivot.Object{{Kind: "QuoinHost", Name: "h"}}, Marked: 1},
 			Target: pivot.Side{Clusters: []pivot.Cluster{{Name: "prod", Paused: true}, {Name: "edge"}}}}}
-	values := map[string]any{"plan": running, "preflight": checks, "status": status}
+	object := func(kind, name string) pivot.Object { return pivot.Object{Kind: kind, Namespace: "site", Name: name} }
+	outlook := execute.Plan{Namespace: "site", Next: pivot.Step{Action: pivot.Begin, Message: "Cluster prod moves"}, Checks: checks[1:],
+		Objects: []pivot.Object{{Kind: "ClusterClass", Namespace: "classes", Name: "metal"}, object("Cluster", "prod"),
+			object("QuoinHost", "rack-2"), object("QuoinHost", "rack-1"), object("Secret", "ssh"), object("Secret", "prod-ca")},
+		PointOfNoReturn: "when all 6 objects are on the target", Undo: "--abort deletes the copies"}
+	values := map[string]any{"plan": running, "preflight": checks, "status": status, "pivot --dry-run": outlook}
 	tables := map[string][][]string{
 		"plan": planTable(running),
 		"not planned": planTable(&quoinv1.ClusterUpgrade{ObjectMeta: metav1.ObjectMeta{Name: "new"},
 			Spec: quoinv1.ClusterUpgradeSpec{Version: "v1.36.3"}}),
-		"preflight": checkTable(checks),
-		"status":    statusTable(status),
+		"preflight":       checkTable(checks),
+		"status":          statusTable(status),
+		"pivot --dry-run": outlookTable(outlook),
+		"pivot --abort --dry-run": outlookTable(execute.Plan{Phase: pivot.Releasing, Next: pivot.Step{Action: pivot.Refuse,
+			Message: "the point of no return is behind"}}),
 	}
 	// What is said where a command that has several stages ends early (S0-69).
 	kept, gone := workspace{t.TempDir()}, workspace{"nowhere"}

@@ -5,7 +5,9 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"path/filepath"
 
 	"github.com/spf13/cobra"
@@ -24,6 +26,8 @@ type pivotOptions struct {
 	back    bool
 	wish    pivot.Wish
 	verbose bool
+	dryRun  bool
+	output  string
 }
 
 func newPivot(o *options) *cobra.Command {
@@ -35,11 +39,23 @@ func newPivot(o *options) *cobra.Command {
 
 Everything is copied to the target by clusterctl's own mover, compared there, and only then deleted on the source. A
 journal says how far it came: the same command, run again after it was killed at any point, finishes. Until all objects
-are on the target, --abort gives everything back to the source; a failure before that point does so by itself.`,
-		Example: `  clusterctl quoin pivot prod --to prod.kubeconfig -n prod
+are on the target, --abort gives everything back to the source; a failure before that point does so by itself.
+
+With --dry-run it makes the preflight and says what would move, when nothing undoes it any more, and what an undoing
+would do, and ends with 3 where it would be refused. It writes nothing on either side.`,
+		Example: `  clusterctl quoin pivot prod --to prod.kubeconfig -n prod --dry-run
+  clusterctl quoin pivot prod --to prod.kubeconfig -n prod
   clusterctl quoin pivot prod --back`,
 		Args: cobra.ExactArgs(1),
-		RunE: func(c *cobra.Command, args []string) error { return p.run(c.Context(), args[0]) },
+		RunE: func(c *cobra.Command, args []string) error {
+			switch {
+			case p.dryRun:
+				return p.rehearse(c.Context(), args[0], c.ErrOrStderr())
+			case p.output != "":
+				return errors.New("--output is what --dry-run prints")
+			}
+			return p.run(c.Context(), args[0])
+		},
 	}
 	p.addSource(command)
 	p.addTarget(command)
@@ -50,6 +66,9 @@ are on the target, --abort gives everything back to the source; a failure before
 		"what is paused was left so by a clusterctl move that died: go on with that")
 	addSkip(flags, &p.wish)
 	flags.BoolVarP(&p.verbose, "verbose", "v", false, "print each write before it is made")
+	flags.BoolVar(&p.dryRun, "dry-run", false, "say what the command would do, and write nothing")
+	addOutput(command, &p.output)
+	command.MarkFlagsMutuallyExclusive("dry-run", "verbose")
 	command.MarkFlagsMutuallyExclusive("to", "back")
 	command.MarkFlagsMutuallyExclusive("abort", "take-over")
 	command.MarkFlagsOneRequired("to", "back", "abort")
@@ -190,11 +209,38 @@ func (p *pivotOptions) connect(ctx context.Context, name string) (*execute.Pivot
 	return &execute.Pivot{Source: source, Target: target, Namespace: r.Namespace, Local: kept, Report: report}, kept, nil
 }
 
+// rehearse says what the command would do. Progress goes elsewhere, so that scripts read the rest.
+func (p *pivotOptions) rehearse(ctx context.Context, name string, progress io.Writer) error {
+	work, kept, err := p.connect(ctx, name)
+	if err != nil {
+		return err
+	}
+	work.Report = func(format string, args ...any) { fmt.Fprintf(progress, format+"\n", args...) }
+	plan, err := work.Plan(ctx, p.wish)
+	if err != nil {
+		return err
+	}
+	if p.output == "" {
+		p.heading(work, kept)
+	}
+	if err := show(p.out, p.output, plan, outlookTable(plan)); err != nil {
+		return err
+	}
+	if plan.Refused() {
+		return fmt.Errorf("%w: the pivot would do nothing", execute.ErrRefused)
+	}
+	return nil
+}
+
+func (p *pivotOptions) heading(work *execute.Pivot, kept *local) {
+	fmt.Fprintf(p.out, "namespace %s: %s -> %s\n", work.Namespace, kept.record.Source.Path, kept.record.Target.Path)
+}
+
 func (p *pivotOptions) run(ctx context.Context, name string) error {
 	work, kept, err := p.connect(ctx, name)
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(p.out, "namespace %s: %s -> %s\n", work.Namespace, kept.record.Source.Path, kept.record.Target.Path)
+	p.heading(work, kept)
 	return work.Run(ctx, p.wish)
 }

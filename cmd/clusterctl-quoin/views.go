@@ -11,7 +11,9 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -48,7 +50,7 @@ BMCs, bundle servers and object stores are reached, as a pivot does before it be
 				return err
 			}
 			work.Report = func(format string, args ...any) { fmt.Fprintf(c.ErrOrStderr(), format+"\n", args...) }
-			checks, _, err := work.Preflight(c.Context(), fromTarget)
+			checks, err := work.Preflight(c.Context(), fromTarget)
 			if err != nil {
 				return err
 			}
@@ -73,6 +75,39 @@ func checkTable(checks []pivot.Check) [][]string {
 	rows := [][]string{{"CHECK", "RESULT", "MESSAGE"}}
 	for _, check := range checks {
 		rows = append(rows, []string{check.Name, string(check.Result), check.Message})
+	}
+	return rows
+}
+
+// outlookTable is what a pivot would do, with its objects by namespace and kind; of hosts, each is named.
+func outlookTable(p execute.Plan) [][]string {
+	var rows [][]string
+	if len(p.Checks) > 0 {
+		rows = append(checkTable(p.Checks), nil)
+	}
+	names := map[[2]string][]string{}
+	for _, o := range p.Objects {
+		names[[2]string{o.Namespace, o.Kind}] = append(names[[2]string{o.Namespace, o.Kind}], o.Name)
+	}
+	if len(names) > 0 {
+		rows = append(rows, []string{"NAMESPACE", "KIND", "OBJECTS", "NAMES"})
+	}
+	for _, key := range slices.SortedFunc(maps.Keys(names), func(a, b [2]string) int { return slices.Compare(a[:], b[:]) }) {
+		all := names[key]
+		row := []string{key[0], key[1], fmt.Sprint(len(all))}
+		if key[1] == "Cluster" || key[1] == "QuoinHost" {
+			row = append(row, strings.Join(slices.Sorted(slices.Values(all)), ", "))
+		}
+		rows = append(rows, row)
+	}
+	if len(names) > 0 {
+		rows = append(rows, nil)
+	}
+	for _, row := range [][]string{{"PHASE", string(p.Phase)}, {"NEXT", string(p.Next.Action) + ": " + p.Next.Message},
+		{"POINT OF NO RETURN", p.PointOfNoReturn}, {"UNDO", p.Undo}} {
+		if row[1] != "" {
+			rows = append(rows, row)
+		}
 	}
 	return rows
 }

@@ -268,6 +268,12 @@ func (s *site) run(from, to *rig.Rig, wish pivot.Wish, before func(number int, w
 		writes = append(writes, w)
 		return nil
 	}
+	return writes, s.command(ctx, from, to, observe).Run(ctx, wish)
+}
+
+// command is the next run of it.
+func (s *site) command(ctx context.Context, from, to *rig.Rig, observe func(Write) error) *Pivot {
+	s.t.Helper()
 	source, err := Connect(ctx, "source", cluster.Kubeconfig{Path: from.Kubeconfig}, observe)
 	s.g.Expect(err).NotTo(HaveOccurred())
 	target, err := Connect(ctx, "target", cluster.Kubeconfig{Path: to.Kubeconfig}, observe)
@@ -279,7 +285,7 @@ func (s *site) run(from, to *rig.Rig, wish pivot.Wish, before func(number int, w
 	s.runs++
 	now := began.Add(time.Duration(s.runs)*pivot.Lease - s.early)
 	p.now, p.Patience = func() time.Time { return now }, s.patience
-	return writes, p.Run(ctx, wish)
+	return p
 }
 
 // acts reports whether the Cluster is reconciled there.
@@ -563,13 +569,7 @@ func TestAPivotThatWouldNotGoWellDoesNotBegin(t *testing.T) {
 		prepare func(*site)
 		message string
 	}{
-		"movable": {func(s *site) {
-			c := &infrav1.QuoinCluster{}
-			update(s, c, "c", func() {
-				conditions.Set(c, metav1.Condition{Type: infrav1.ClusterMovableCondition, Status: metav1.ConditionFalse,
-					Reason: "Deleting", Message: "host h"})
-			})
-		}, "Deleting: host h"},
+		"movable": {(*site).immovable, "Deleting: host h"},
 		"node": {func(s *site) {
 			m := &clusterv1.Machine{}
 			update(s, m, "m", func() { m.Status.NodeRef.Name = ""; m.Status.Phase = "Running" })
@@ -952,6 +952,15 @@ func TestTheEndIsWrittenDownEverywhere(t *testing.T) {
 	s.g.Expect(s.source.Client.Get(t.Context(), client.ObjectKey{Namespace: s.namespace, Name: JournalName}, kept)).
 		To(Succeed())
 	s.g.Expect(kept.Data[journalKey]).To(ContainSubstring(`"phase":"Done"`))
+}
+
+// immovable has the QuoinCluster say that it is.
+func (s *site) immovable() {
+	c := &infrav1.QuoinCluster{}
+	s.g.Expect(s.source.Client.Get(s.t.Context(), client.ObjectKey{Namespace: s.namespace, Name: "c"}, c)).To(Succeed())
+	conditions.Set(c, metav1.Condition{Type: infrav1.ClusterMovableCondition, Status: metav1.ConditionFalse,
+		Reason: "Deleting", Message: "host h"})
+	s.g.Expect(s.source.Client.Status().Update(s.t.Context(), c)).To(Succeed())
 }
 
 func (s *site) pause(r *rig.Rig) {

@@ -16,6 +16,14 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/pivot"
 )
 
+// behindIt is what the point of no return means.
+const behindIt = "from here on the same command finishes, and nothing undoes"
+
+// everything says when the point of no return is reached.
+func everything(objects int) string {
+	return fmt.Sprintf("all %d objects are on the target as they were on the source", objects)
+}
+
 // copyOrUndo copies, verifies and releases. Where that fails before the point of no return, the source gets everything
 // back; a command that is interrupted leaves that to the next one.
 func (p *Pivot) copyOrUndo(ctx context.Context, j *pivot.Journal) error {
@@ -40,8 +48,7 @@ func (p *Pivot) copyOrUndo(ctx context.Context, j *pivot.Journal) error {
 			return err
 		}
 		*j = released
-		p.Report("all %d objects are on the target as they were on the source. This is the point of no return: "+
-			"from here on the same command finishes, and nothing undoes", len(moving))
+		p.Report("%s. This is the point of no return: %s", everything(len(moving)), behindIt)
 		return nil
 	}
 	err := r.do(ctx)

@@ -67,23 +67,9 @@ var ErrUndone = errors.New("undone")
 
 // Run does what is left to do, until the target has everything, or the source has it again.
 func (p *Pivot) Run(ctx context.Context, wish pivot.Wish) error {
-	if p.Source.UID == p.Target.UID {
-		return fmt.Errorf("%w: source and target are the same management cluster", ErrRefused)
-	}
-	if why := wish.Unskippable(); why != "" {
-		return fmt.Errorf("%w: %s", ErrRefused, why)
-	}
-	host, _ := os.Hostname()
-	p.holder = fmt.Sprintf("%s, process %d, %s", host, os.Getpid(), uuid.NewString()[:8])
-	for _, side := range []*Side{p.Source, p.Target} {
-		side.patient.grant(cmp.Or(p.Patience, patience), func(what string) { p.Report("%s", what) })
-	}
-	j, w, err := p.found(ctx)
+	j, w, err := p.prepare(ctx, wish)
 	if err != nil {
 		return err
-	}
-	if why := j.HeldFrom(p.holder, p.time()); why != "" {
-		return fmt.Errorf("%w: %s", ErrRefused, why)
 	}
 	for _, write := range p.behind {
 		if err := write(ctx); err != nil {
@@ -131,6 +117,29 @@ func (p *Pivot) Run(ctx context.Context, wish pivot.Wish) error {
 		return p.undo(ctx, j, "--abort")
 	}
 	return nil
+}
+
+// prepare reads what is there, where a run may go on with it. It writes nothing.
+func (p *Pivot) prepare(ctx context.Context, wish pivot.Wish) (*pivot.Journal, pivot.World, error) {
+	if p.Source.UID == p.Target.UID {
+		return nil, pivot.World{}, fmt.Errorf("%w: source and target are the same management cluster", ErrRefused)
+	}
+	if why := wish.Unskippable(); why != "" {
+		return nil, pivot.World{}, fmt.Errorf("%w: %s", ErrRefused, why)
+	}
+	host, _ := os.Hostname()
+	p.holder = fmt.Sprintf("%s, process %d, %s", host, os.Getpid(), uuid.NewString()[:8])
+	for _, side := range []*Side{p.Source, p.Target} {
+		side.patient.grant(cmp.Or(p.Patience, patience), func(what string) { p.Report("%s", what) })
+	}
+	j, w, err := p.found(ctx)
+	if err != nil {
+		return nil, w, err
+	}
+	if why := j.HeldFrom(p.holder, p.time()); why != "" {
+		return nil, w, fmt.Errorf("%w: %s", ErrRefused, why)
+	}
+	return j, w, nil
 }
 
 // next asks what comes next, and writes down first that a Cluster acted on the target before everything was there: it
@@ -214,14 +223,9 @@ func refusal(err error) error {
 func (p *Pivot) begin(ctx context.Context, wish pivot.Wish) (*pivot.Journal, error) {
 	var r *run
 	if wish.TakeOver {
-		r = p.run(rehearse)
-		r.again = true
-		if err := r.do(ctx); err != nil {
-			return nil, fmt.Errorf("%w: %w", ErrRefused, err)
-		}
-		if len(r.differing) > 0 {
-			return nil, fmt.Errorf("%w: the target has %s with another content, and nothing is overwritten: see which of the "+
-				"two is right, and make them equal or delete one", ErrRefused, r.differing[0])
+		var err error
+		if r, err = p.takenOver(ctx); err != nil {
+			return nil, err
 		}
 	} else {
 		// With the namespace there, the target's admission can be asked about everything that comes.
@@ -233,9 +237,8 @@ func (p *Pivot) begin(ctx context.Context, wish pivot.Wish) (*pivot.Journal, err
 		if facts, r, err = p.facts(ctx); err != nil {
 			return nil, err
 		}
-		switch reason := wish.Skip[pivot.SkipHosts]; {
-		case reason != "":
-			facts.Reach.Unasked = "--skip says: " + reason
+		switch facts.Reach.Unasked = skipped(wish); {
+		case facts.Reach.Unasked != "":
 		case pivot.Blocks(pivot.Preflight(facts)):
 			facts.Reach.Unasked = "another check has failed"
 		default:
@@ -262,20 +265,34 @@ func (p *Pivot) begin(ctx context.Context, wish pivot.Wish) (*pivot.Journal, err
 	return j, refusal(p.save(ctx, j))
 }
 
-// Preflight says whether a pivot may begin, and which objects it would move. It writes nothing, but for the Pod that
-// asks from the target, where that is wanted.
-func (p *Pivot) Preflight(ctx context.Context, fromTarget bool) ([]pivot.Check, []pivot.Object, error) {
-	facts, r, err := p.facts(ctx)
-	if err != nil {
-		return nil, nil, err
+// takenOver is the run that lists what a move that died still has to move.
+func (p *Pivot) takenOver(ctx context.Context) (*run, error) {
+	r := p.run(rehearse)
+	r.again = true
+	if err := r.do(ctx); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrRefused, err)
 	}
-	facts.Reach.Unasked = "this needs a Pod on the target, which --from-target runs and deletes, and a pivot does too"
+	if len(r.differing) > 0 {
+		return nil, fmt.Errorf("%w: the target has %s with another content, and nothing is overwritten: see which of the "+
+			"two is right, and make them equal or delete one", ErrRefused, r.differing[0])
+	}
+	return r, nil
+}
+
+// Preflight says whether a pivot may begin. It writes nothing, but for the Pod that asks from the target, where that is
+// wanted.
+func (p *Pivot) Preflight(ctx context.Context, fromTarget bool) ([]pivot.Check, error) {
+	facts, _, err := p.facts(ctx)
+	if err != nil {
+		return nil, err
+	}
+	facts.Reach.Unasked = unaskedBefore
 	if fromTarget {
 		if err := p.ask(ctx, &facts); err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 	}
-	return pivot.Preflight(facts), r.seen, nil
+	return pivot.Preflight(facts), nil
 }
 
 // facts are all that a preflight reads, and the run that lists what moves. What the target reaches is asked afterwards.

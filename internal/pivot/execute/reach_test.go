@@ -152,7 +152,7 @@ func TestHostsAreAskedFromTheTarget(t *testing.T) {
 			s.g.Expect(err).NotTo(HaveOccurred())
 		}
 		p := &Pivot{Source: sides["source"], Target: sides["target"], Namespace: s.namespace, Report: t.Logf}
-		checks, _, err := p.Preflight(t.Context(), fromTarget)
+		checks, err := p.Preflight(t.Context(), fromTarget)
 		s.g.Expect(err).NotTo(HaveOccurred())
 		s.g.Expect(checks[len(checks)-2].Result).To(Equal(result), "%v", checks)
 		s.g.Expect(pods > 0).To(Equal(fromTarget))
