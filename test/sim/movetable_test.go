@@ -15,6 +15,7 @@ import (
 	"strings"
 	"testing"
 	"text/tabwriter"
+	"time"
 
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
@@ -31,6 +32,7 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/owner"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/pivot"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/pivot/execute"
+	"github.com/quoin-dev/cluster-api-provider-quoin/test/integration/rig"
 	"github.com/quoin-dev/cluster-api-provider-quoin/test/sim"
 	"github.com/quoin-dev/cluster-api-provider-quoin/test/sim/kube"
 	"github.com/quoin-dev/cluster-api-provider-quoin/test/sim/plane"
@@ -200,12 +202,16 @@ func (m *movable) pivot(wish pivot.Wish, lets func(what string) bool) error {
 	sides := map[string]*execute.Side{}
 	for name, p := range map[string]*plane.Plane{"source": m.plane, "target": m.second} {
 		m.g.Expect(p.Inventory(ctx)).To(Succeed())
-		side, err := execute.Connect(ctx, name, cluster.Kubeconfig{Path: p.Kubeconfig()}, before)
+		kubeconfig := p.Kubeconfig()
+		if door := m.doors[name]; door != nil {
+			kubeconfig = door.Kubeconfig
+		}
+		side, err := execute.Connect(ctx, name, cluster.Kubeconfig{Path: kubeconfig}, before)
 		m.g.Expect(err).NotTo(HaveOccurred())
 		sides[name] = side
 	}
 	return (&execute.Pivot{Source: sides["source"], Target: sides["target"], Namespace: m.key.Namespace, Local: nowhere{},
-		Report: m.t.Logf}).Run(ctx, wish)
+		Report: m.t.Logf, Patience: m.waits}).Run(ctx, wish)
 }
 
 // outlastRun has the run that was killed have said nothing for long, which is what the next one waits for.
@@ -299,6 +305,10 @@ type movable struct {
 	free    *sim.Host
 	watch   *watcher
 	trees   []map[string]string
+	// doors are the ways of `clusterctl quoin pivot` to the sides; those that have none lead there directly.
+	doors map[string]*rig.Door
+	// waits is how long that command waits for a side; zero is the usual time.
+	waits time.Duration
 	// generations that the host of the node was seen to obey, in their order.
 	generations []int64
 }
