@@ -46,6 +46,20 @@ func depotError(at string, err error) error {
 	return &DepotError{text: fmt.Sprintf("the manager cannot read %s: %v", at, err)}
 }
 
+// blame says what is wrong with a file that was read.
+func (d *depot) blame(file File, err error) error {
+	var own *DepotError
+	at := d.at + "/" + file.Path
+	switch {
+	case errors.As(err, &own), errors.Is(err, context.Canceled), errors.Is(err, fs.ErrNotExist):
+		return err
+	case errors.Is(err, errDiffers):
+		return fmt.Errorf("%s is not what %s says: expected sha256 %s of %d bytes; copy the bundle again, completely", at,
+			manifestName, file.SHA256, file.Size)
+	}
+	return depotError(at, err)
+}
+
 func openDepot(wanted Wanted, location Location, version string) *depot {
 	bundle, d := wanted.Bundle, &depot{at: location.At(version)}
 	if !location.Remote() {

@@ -24,11 +24,17 @@ type Progress struct {
 	There, Total int64
 	// Done says that the host lacks nothing any more: a plan may start.
 	Done bool
+	// Reads is the file whose checksum is not known yet, so that nothing of it is sent.
+	Reads string
 }
 
 // String is the progress for people.
 func (p Progress) String() string {
-	return fmt.Sprintf("%d of %d MiB", p.There>>20, (p.Total+1<<20-1)>>20)
+	text := fmt.Sprintf("%d of %d MiB are there", p.There>>20, (p.Total+1<<20-1)>>20)
+	if p.Reads != "" {
+		text += "; nothing of " + p.Reads + " is sent before its checksum is known"
+	}
+	return text
 }
 
 //go:embed lacks.sh
@@ -40,9 +46,13 @@ var hostRoot = run.DefaultRoot
 // errPause ends the sending when its time is over: no failure, the next call goes on.
 var errPause = errors.New("the time of this call is over")
 
+// errReads is errPause before anything was sent.
+var errReads = fmt.Errorf("the checksum is not known yet: %w", errPause)
+
 // Push sends to the host what it lacks of what role needs, for as long as budget says, and tells how far it came. Each
-// file comes into the host's cache under its checksum and is verified there. Push may be cut at any byte and called
-// again: it goes on where it was. A bundle that is not to be pushed is Done at once.
+// file is read once before, and nothing of it is sent unless its checksum is right; it comes into the host's cache under
+// its checksum and is verified there again. Push may be cut at any byte and called again: it goes on where it was, with
+// the same wanted.Vetted before the first byte too. A bundle that is not to be pushed is Done at once.
 func Push(ctx context.Context, host ssh.Host, wanted Wanted, role Role, budget time.Duration) (Progress, error) {
 	if !wanted.Pushed() {
 		return Progress{Done: true}, nil
@@ -69,9 +79,12 @@ func Push(ctx context.Context, host ssh.Host, wanted Wanted, role Role, budget t
 			d = openDepot(wanted, supply.location, file.of(wanted.Version))
 			depots[file.of(wanted.Version)] = d
 		}
-		sent, err := pushFile(ctx, host, d, file, wanted.Bundle.BytesPerSecond, until)
+		sent, err := pushFile(ctx, host, d, file, wanted, until)
 		progress.There += sent
 		switch {
+		case errors.Is(err, errReads):
+			progress.Reads = file.Path
+			return progress, nil
 		case errors.Is(err, errPause):
 			return progress, nil
 		case err != nil:
@@ -158,20 +171,33 @@ func lacks(ctx context.Context, host ssh.Host, files []File) ([]lack, Progress, 
 	return lacking, progress, nil
 }
 
-// pushFile sends one file and has the host verify it. What was there before may be what is wrong, so a file that turns
-// out damaged is sent once more. It returns how many bytes more the host has now.
+// pushFile sends one file whose checksum is right, and has the host verify it. What was there before may be what is
+// wrong, so a file that arrives damaged is sent once more. It returns how many bytes more the host has now.
 func pushFile(
-	ctx context.Context, host ssh.Host, d *depot, file lack, bytesPerSecond int64, until time.Time,
+	ctx context.Context, host ssh.Host, d *depot, file lack, wanted Wanted, until time.Time,
 ) (int64, error) {
-	source, err := d.open(ctx, file.Path, file.Size)
+	open := func() (io.ReadSeekCloser, error) { return d.open(ctx, file.Path, file.Size) }
+	vetted := wanted.Vetted
+	if vetted == nil {
+		vetted = &Vetted{}
+	}
+	key := vettedKey{d.at, wanted.Bundle.Proxy, wanted.Bundle.CertificateAuthorities, file.Path, file.SHA256}
+	pieces, err := vetted.pieces(ctx, key, file.Size, until, open)
+	if errors.Is(err, errPause) {
+		return 0, errReads
+	}
+	if err != nil {
+		return 0, d.blame(file.File, err)
+	}
+	source, err := open()
 	if err != nil {
 		return 0, err
 	}
 	defer source.Close()
-	content := &metered{ReadSeeker: source, until: until}
+	content := &metered{ReadSeeker: &checked{source: source, size: file.Size, pieces: pieces}, until: until}
 	send := func() error {
 		return ssh.PushVerified(ctx, host, path.Join(hostRoot, "cache", file.SHA256), file.SHA256, content, file.Size,
-			bytesPerSecond)
+			wanted.Bundle.BytesPerSecond)
 	}
 	err = send()
 	if errors.Is(err, ssh.ErrDamaged) && file.there > 0 {
@@ -182,8 +208,10 @@ func pushFile(
 	case err == nil:
 		return file.Size - file.there, nil
 	case errors.Is(err, ssh.ErrDamaged):
-		return 0, fmt.Errorf("%s/%s is not what manifest.json says: expected sha256 %s of %d bytes; copy the bundle again, "+
-			"completely", d.at, file.Path, file.SHA256, file.Size)
+		return 0, fmt.Errorf("%s/%s has sha256 %s, but what the host keeps of it has another; check the host's disk of %s",
+			d.at, file.Path, file.SHA256, hostRoot)
+	case errors.Is(err, errDiffers):
+		return 0, d.blame(file.File, err)
 	}
 	return min(content.read, file.Size-file.there), fmt.Errorf("sending %s: %w", file.Path, err)
 }

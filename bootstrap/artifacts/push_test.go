@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -80,6 +81,7 @@ func TestAPushThatIsOutOfTimeGoesOnWhereItWas(t *testing.T) {
 	})
 	// No time at all: each call still makes progress, and none is an error.
 	var last int64
+	wanted.Vetted = &artifacts.Vetted{}
 	for calls := 1; ; calls++ {
 		g.Expect(calls).To(BeNumerically("<", 50))
 		progress, err := l.push(wanted, artifacts.Worker, 0)
@@ -87,6 +89,10 @@ func TestAPushThatIsOutOfTimeGoesOnWhereItWas(t *testing.T) {
 		if progress.Done {
 			g.Expect(calls).To(BeNumerically(">", 3))
 			break
+		}
+		if progress.Reads != "" {
+			g.Expect(progress.String()).To(HaveSuffix("are there; nothing of bin/kubeadm is sent before its checksum is known"))
+			continue
 		}
 		g.Expect(progress.There).To(BeNumerically(">", last))
 		last = progress.There
@@ -155,11 +161,98 @@ func TestThePushedComesOverHTTPSAndIsSigned(t *testing.T) {
 	_, err = l.push(wanted, artifacts.Worker, time.Minute)
 	var depot *artifacts.DepotError
 	g.Expect(errors.As(err, &depot)).To(BeTrue(), "cut in the middle: %v", err)
+	g.Expect(l.read("root/cache/"+sumOf("kubeadm "+version)+".part")).To(BeEmpty(), "its checksum is not known")
 	progress, err := l.push(wanted, artifacts.Worker, time.Minute)
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(progress.Done).To(BeTrue())
-	g.Expect(s.asked("kubeadm")).To(ContainElement("bytes=7-"))
 	g.Expect(l.read("root/cache/" + sumOf("kubeadm "+version))).To(Equal("kubeadm " + version))
+}
+
+// large gives the bundle a kubeadm of several pieces.
+func (l *lab) large() string {
+	l.t.Helper()
+	content := strings.Repeat("0123456789abcdef", 40<<10)
+	l.bundle(version, func(m *artifacts.Manifest) {
+		l.write("bundles/"+version+"/bin/kubeadm", content, 0o644)
+		m.Files[0].SHA256, m.Files[0].Size = sumOf(content), int64(len(content))
+	})
+	return content
+}
+
+// Nothing of what a server hands out is on a host before its checksum is right, however the server, or this process, ends.
+func TestNothingUncheckedComesOntoAHost(t *testing.T) {
+	const first = 300 << 10
+	for name, spoil := range map[string]func(asks int, content string) (send string, cut bool){
+		"wrong":                     func(int, string) (string, bool) { return strings.Repeat("e", 640<<10), false },
+		"wrong and cut in between": func(int, string) (string, bool) { return strings.Repeat("e", first), true },
+		"wrong at its end": func(_ int, content string) (string, bool) {
+			return content[:len(content)-1] + "e", false
+		},
+		"too short": func(_ int, content string) (string, bool) { return content[:first], false },
+		"right when its checksum is computed and wrong later": func(asks int, content string) (string, bool) {
+			if asks == 1 {
+				return content, false
+			}
+			return content[:first] + strings.Repeat("e", first), true
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l, wanted := pushing(t)
+			content, asks := l.large(), 0
+			s := &shelf{l: l, spoil: func(w http.ResponseWriter, r *http.Request) bool {
+				if filepath.Base(r.URL.Path) != "kubeadm" {
+					return false
+				}
+				asks++
+				send, cut := spoil(asks, content)
+				if cut {
+					w.Header().Set("Content-Length", strconv.Itoa(len(content)))
+				}
+				_, _ = w.Write([]byte(send))
+				return true
+			}}
+			server := httptest.NewServer(s)
+			defer server.Close()
+			wanted.Bundle.Location = server.URL + "/{{version}}"
+			_, err := l.push(wanted, artifacts.Worker, time.Minute)
+			l.g.Expect(err).To(HaveOccurred())
+			l.g.Expect(ssh.IsTransient(err)).To(BeFalse(), "the host is not to blame")
+			left, _ := filepath.Glob(filepath.Join(l.dir, "root/cache/*"))
+			for _, file := range left {
+				there, err := os.ReadFile(file)
+				l.g.Expect(err).NotTo(HaveOccurred())
+				l.g.Expect(strings.HasPrefix(content, string(there))).To(BeTrue(), "%s has bytes that nobody vouches for", file)
+			}
+			if asks == 1 {
+				l.g.Expect(left).To(BeEmpty())
+				l.g.Expect(strings.Join(l.host.Runs(), "")).NotTo(ContainSubstring(`cat >>"$f"`), "nothing was ever sent")
+			}
+		})
+	}
+}
+
+// What was read for one host counts for the next, and what was cut goes on.
+func TestAChecksumIsComputedOnce(t *testing.T) {
+	l, wanted := pushing(t)
+	g := l.g
+	content := l.large()
+	s := &shelf{l: l}
+	s.spoil = once("kubeadm", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Length", strconv.Itoa(len(content)))
+		_, _ = w.Write([]byte(content[:300<<10]))
+	})
+	server := httptest.NewServer(s)
+	defer server.Close()
+	wanted.Bundle.Location, wanted.Vetted = server.URL+"/{{version}}", &artifacts.Vetted{}
+	_, err := l.push(wanted, artifacts.Worker, time.Minute)
+	g.Expect(err).To(HaveOccurred())
+	for range 2 {
+		_, err = l.push(wanted, artifacts.Worker, time.Minute)
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect(l.read("root/cache/" + sumOf(content))).To(Equal(content))
+		g.Expect(os.RemoveAll(filepath.Join(l.dir, "root/cache"))).To(Succeed())
+	}
+	g.Expect(s.asked("kubeadm")).To(Equal([]string{"", "", "bytes=262144-", "", ""}), "read once, and sent twice")
 }
 
 // What the manager can read is not all meant for hosts: its own token, say.
@@ -273,20 +366,21 @@ func TestTheProxyOfTheEnvironmentIsNotAsked(t *testing.T) {
 // A server that stalls is no host that does not answer: hosts are given up for that.
 func TestAServerThatTakesAllTheTimeIsNotTheHostsFault(t *testing.T) {
 	l, wanted := pushing(t)
+	content := l.large()
 	s := &shelf{l: l, spoil: func(w http.ResponseWriter, r *http.Request) bool {
-		if filepath.Base(r.URL.Path) != "kubeadm" {
+		if filepath.Base(r.URL.Path) != "kubeadm" || r.Header.Get("Range") == "" {
 			return false
 		}
 		// No ranges, and less than the host has.
-		w.Header().Set("Content-Length", "15")
-		_, _ = w.Write([]byte("ku"))
+		w.Header().Set("Content-Length", strconv.Itoa(len(content)))
+		_, _ = w.Write([]byte("01"))
 		w.(http.Flusher).Flush()
 		<-r.Context().Done()
 		return true
 	}}
 	server := httptest.NewServer(s)
 	defer server.Close()
-	l.part("kubea")
+	l.write("root/cache/"+sumOf(content)+".part", content[:300<<10], 0o600)
 	wanted.Bundle.Location = server.URL + "/{{version}}"
 	limited, stop := context.WithTimeout(context.Background(), 3*time.Second)
 	defer stop()

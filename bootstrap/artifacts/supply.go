@@ -34,6 +34,8 @@ type Wanted struct {
 	OperatorKeys []string
 	// Once has a host that fetches try once, and a few seconds only, as who just looks does.
 	Once bool
+	// Vetted remembers what was read of pushed bundles, over many calls; nil begins anew with each.
+	Vetted *Vetted
 	// Control is that of net.Dialer, for this process's own connections to the server of a bundle: what it refuses is not
 	// connected to. Nothing is refused when nil.
 	Control func(ctx context.Context, network, address string, c syscall.RawConn) error

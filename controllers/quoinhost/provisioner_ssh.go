@@ -34,6 +34,8 @@ type sshProvisioner struct {
 	egress *egress.Rules
 	// bundleKeys of whoever runs the manager; see artifacts.Wanted.
 	bundleKeys []string
+	// vetted is what was read of bundles that are pushed.
+	vetted artifacts.Vetted
 	// pushes are the places of hosts that are being sent files.
 	pushes *async.Slots
 }

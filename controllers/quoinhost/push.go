@@ -67,7 +67,7 @@ func (r *reconciliation) push(ctx context.Context, id, condition string, order P
 			"four fifths of that", maxPushes))
 		return pending(after(r.timings().Push))
 	case !progress.Done:
-		say(": " + progress.String() + " are there")
+		say(": " + progress.String())
 		return pending(after(time.Millisecond))
 	}
 	// The call that starts the plan takes several turns.
@@ -91,6 +91,7 @@ func (o *sshProvisioner) Push(ctx context.Context, host *infrav1.QuoinHost, orde
 		return Pushed{}, err
 	}
 	order.Artifacts.Control, order.Artifacts.OperatorKeys = o.egress.Control, o.bundleKeys
+	order.Artifacts.Vetted = &o.vetted
 	progress, err := artifacts.Push(ctx, guard.On(conn), order.Artifacts, order.Role, pushFor)
 	return Pushed{Progress: progress}, sourceError(order.Artifacts, err)
 }
