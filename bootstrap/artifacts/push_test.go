@@ -183,7 +183,7 @@ func (l *lab) large() string {
 func TestNothingUncheckedComesOntoAHost(t *testing.T) {
 	const first = 300 << 10
 	for name, spoil := range map[string]func(asks int, content string) (send string, cut bool){
-		"wrong":                     func(int, string) (string, bool) { return strings.Repeat("e", 640<<10), false },
+		"wrong":                    func(int, string) (string, bool) { return strings.Repeat("e", 640<<10), false },
 		"wrong and cut in between": func(int, string) (string, bool) { return strings.Repeat("e", first), true },
 		"wrong at its end": func(_ int, content string) (string, bool) {
 			return content[:len(content)-1] + "e", false

@@ -5,6 +5,7 @@
 # iproute2; what else is missing is left out.
 set -u
 has() { command -v "$1" >/dev/null 2>&1; }
+quoin_say_left() { sed -n 's/^found \([^	]*\)	.*/kubernetes \1/p'; }
 
 say clock "$(date +%s.%N)"
 say hostname "$(hostname 2>/dev/null || cat /proc/sys/kernel/hostname)"
@@ -26,11 +27,6 @@ quoin_identity
 say cpus "$(nproc 2>/dev/null || grep -c '^processor' /proc/cpuinfo)"
 say memory.kib "$(sed -n 's/^MemTotal: *\([0-9]*\).*/\1/p' /proc/meminfo)"
 [ "$(wc -l </proc/swaps)" -gt 1 ] && say swap yes
-
-# lives <directory in /proc>: a process that ended and was not collected yet does nothing any more.
-lives() {
-	case $(sed -n 's/^State:[[:space:]]*\(.\).*/\1/p' "$1/status" 2>/dev/null) in '' | Z | X) return 1 ;; esac
-}
 
 # disk_details <name> <directory in /sys/block>
 disk_details() {
@@ -93,7 +89,7 @@ if has containerd || has ctr; then
 			;;
 		esac
 		case $answer in *Server:*) say runtime.socket yes ;; esac
-		ids=$(timeout -k 5 30 ctr -n k8s.io containers ls -q 2>/dev/null) && [ -n "$ids" ] && say kubernetes "containers $(echo $ids | cut -c 1-200)"
+		quoin_left_containers | quoin_say_left
 	fi
 fi
 has keepalived && say keepalived yes
@@ -112,17 +108,7 @@ for sshd in /usr/sbin/sshd /usr/local/sbin/sshd; do
 	fi
 done
 
-for d in /etc/kubernetes /var/lib/etcd /var/lib/kubelet; do
-	# Packages bring empty directories; only files make a node. With the slash, for it may be a link.
-	[ -n "$(find "$d/" -type f 2>/dev/null | head -n 1)" ] && say kubernetes "files below $d"
-done
-for comm in /proc/[0-9]*/comm; do
-	read -r name 2>/dev/null <"$comm" || continue
-	case $name in kubelet | etcd | kube-apiserver | kube-controller | kube-scheduler | kube-proxy) if lives "${comm%/comm}"; then say kubernetes "process $name"; fi ;; esac
-done | sort -u
-# Without a claim, chains of CNI may be those of podman or nerdctl.
-quoin_chains=$(printf '%s\n' "$quoin_chains" | sed 's/CNI-|//')
-quoin_left | sed -n 's/^found \([^	]*\)	.*/kubernetes \1/p'
+quoin_left_anew /var/lib/quoin | quoin_say_left
 [ -s /var/lib/quoin/created ] && say kubernetes "files that Quoin installed and has not cleaned"
 
 [ -r /var/lib/quoin/owner.json ] && say owner "$(cat /var/lib/quoin/owner.json)"

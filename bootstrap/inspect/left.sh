@@ -1,7 +1,7 @@
 # Copyright The Quoin Authors.
 # SPDX-License-Identifier: Apache-2.0
 #
-# Prints what a cluster left under names that nobody else uses. Changes nothing.
+# Prints what a cluster left under names that nobody else uses: what needs no record of before. Changes nothing.
 #   found <sentence>, a tab, what to do
 #   skipped <what cannot be seen, and why>
 
@@ -65,7 +65,63 @@ quoin_shims() {
 	done
 }
 
+# lives <directory in /proc>: a process that ended and was not collected yet does nothing any more.
+lives() {
+	case $(sed -n 's/^State:[[:space:]]*\(.\).*/\1/p' "$1/status" 2>/dev/null) in '' | Z | X) return 1 ;; esac
+}
+
+# Where network plugins keep what they gave out.
+quoin_cni_dirs=/var/lib/cni
+
+# quoin_left_node <directory of Quoin>: of the kubelet, of kubeadm, of etcd and of the plans that made the node.
+quoin_left_node() {
+	for comm in /proc/[0-9]*/comm; do
+		read -r name 2>/dev/null <"$comm" || continue
+		case $name in kubelet | etcd | kube-apiserver | kube-controller | kube-scheduler | kube-proxy)
+			lives "${comm%/comm}" || continue
+			pid=${comm#/proc/}
+			found "process $name runs (pid ${pid%/comm})" "stop it: kill ${pid%/comm}" ;;
+		esac
+	done
+	data=$(cat "$1/etcd-data-dir" 2>/dev/null)
+	for d in /etc/kubernetes /var/lib/etcd $data /var/lib/kubelet /run/kubeadm /var/run/kubernetes; do
+		# Packages bring empty directories; only files make a node. With the slash, for it may be a link.
+		left=$(find "$d/" -type f 2>/dev/null | head -n 1)
+		[ -z "$left" ] || found "$d is not empty: $left" "look whether it is needed, then remove it"
+	done
+	# The next claim's plans would take these for its own. The journal of the reset itself stays, and what was staged.
+	for left in "$1"/runs/provision-* "$1"/runs/addons-* "$1"/runs/recover-* "$1/recovery" "$1/originals" "$1/before" \
+		"$1/cni-before" "$1/kubelet.env" /run/cluster-api/bootstrap-success.complete /run/cluster-api/placeholder; do
+		[ ! -e "$left" ] || found "$left remains" "remove it: rm -r $left"
+	done
+	if grep -qs '^# Written by Quoin\.' /etc/keepalived/keepalived.conf; then
+		found "/etc/keepalived/keepalived.conf is the one of a node" "systemctl disable --now keepalived.service, then remove it"
+	fi
+	mounts=$(awk -v p="$(readlink -f /var/lib/kubelet)/" 'p != "/" && index($2, p) == 1 { print $2 }' /proc/self/mounts | head -n 3 | tr '\n' ' ')
+	[ -z "$mounts" ] || found "mounts remain: $mounts" "unmount them or reboot the host"
+	for d in $quoin_cni_dirs; do
+		left=$(find "$d/" -type f 2>/dev/null | head -n 1)
+		[ -z "$left" ] || found "$d is not empty: $left" "remove what is in it"
+	done
+}
+
+# quoin_left_containers: returns what asking containerd for them returns.
+quoin_left_containers() {
+	ids=$(timeout -k 5 30 ctr -n k8s.io containers ls -q 2>/dev/null) || return
+	[ -z "$ids" ] || found "containers of Kubernetes remain: $(echo $ids | cut -c 1-200)" "restart containerd or reboot the host"
+}
+
+# quoin_left_anew <directory of Quoin>: as quoin_left, on a host of which nobody has a record. Chains of CNI may be those
+# of podman or nerdctl then, and where one of them is, so may its addresses.
+quoin_left_anew() (
+	quoin_chains=$(printf '%s\n' "$quoin_chains" | sed 's/CNI-|//')
+	if command -v podman >/dev/null || command -v nerdctl >/dev/null; then quoin_cni_dirs=/var/lib/cni/flannel; fi
+	quoin_left "$1"
+)
+
+# quoin_left <directory of Quoin>
 quoin_left() {
+	quoin_left_node "$1"
 	quoin_left_rules
 	for pid in $(quoin_shims); do found "process $pid holds a container of Kubernetes that is gone" "end it: kill -s KILL $pid"; done
 	for dir in /var/log/pods /var/log/containers; do

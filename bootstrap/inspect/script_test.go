@@ -126,9 +126,9 @@ func TestANodeBehindALinkIsSeen(t *testing.T) {
 		g.Expect(err).NotTo(HaveOccurred())
 		return result.Stdout
 	}
-	g.Expect(found()).NotTo(ContainSubstring("files below " + dir))
+	g.Expect(found()).NotTo(ContainSubstring("kubernetes " + dir))
 	g.Expect(os.WriteFile(filepath.Join(dir, "big", "pki", "kubelet.crt"), nil, 0o600)).To(Succeed())
-	g.Expect(found()).To(ContainSubstring("kubernetes files below " + filepath.Join(dir, "kubelet")))
+	g.Expect(found()).To(ContainSubstring("kubernetes " + filepath.Join(dir, "kubelet") + " is not empty"))
 }
 
 // A look into what a server that is gone exports never ends.

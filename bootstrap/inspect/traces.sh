@@ -58,9 +58,14 @@ quoin_trace_users() {
 quoin_cluster_link() {
 	case $1 in
 	cni0 | flannel.* | flannel-v6.* | cilium_* | vxlan.calico | vxlan-v6.calico | wireguard.cali | wg-v6.cali | kube-ipvs0 | kube-bridge | \
-		nodelocaldns) return 0 ;;
+		nodelocaldns | lxc_health | kube-dummy-if) return 0 ;;
+	# Calico and Cilium fill the name of a pod's link up with a hash; what others name so is shorter, or says something.
+	cali*) pod=${1#cali} ;;
+	lxc*) pod=${1#lxc} ;;
+	*) return 1 ;;
 	esac
-	return 1
+	[ ${#1} = 15 ] || return 1
+	case $pod in *[!0-9a-f]*) return 1 ;; esac
 }
 
 # quoin_plugin_link <link>: is it what network plugins make? What has a master belongs to a bridge of somebody's.

@@ -25,9 +25,20 @@ type leftover struct {
 	make string
 	// found is in the finding of a verification, while it is there.
 	found string
-	// stays says that a reset cannot know whose it is, so it is found afterwards too.
-	stays bool
+	fate  fate
 }
+
+// fate is what becomes of it.
+type fate int
+
+const (
+	// stays: a reset cannot know whose it is, so it is found afterwards too, against the record of before.
+	stays fate = iota
+	// compared: the reset removes it, and it is found against the record of before.
+	compared
+	// named: the reset removes it, and it is found by its name, as a cluster's, without a record.
+	named
+)
 
 // Everything is there before the claim, too, under another name: an administrator's own, which stays and is not found.
 const beforeClaim = `
@@ -58,93 +69,93 @@ ip rule list | grep -q '^50:' || echo GONE rule
 var leftovers = []leftover{
 	{"key of a user who was there",
 		`echo 'ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAITenant tenant' >>/root/.ssh/authorized_keys`,
-		"authorized keys of user root", true},
-	{"second file of keys", `echo key >/root/.ssh/authorized_keys2`, "authorized keys of user root", true},
-	{"user", `echo 'tenant:x:1501:1501::/home/tenant:/bin/sh' >>/etc/passwd`, "user tenant", true},
+		"authorized keys of user root", stays},
+	{"second file of keys", `echo key >/root/.ssh/authorized_keys2`, "authorized keys of user root", stays},
+	{"user", `echo 'tenant:x:1501:1501::/home/tenant:/bin/sh' >>/etc/passwd`, "user tenant", stays},
 	{"user who is root by another name",
-		`echo 'daemon2:x:0:0::/:/usr/sbin/nologin' >>/etc/passwd`, "user daemon2", true},
+		`echo 'daemon2:x:0:0::/:/usr/sbin/nologin' >>/etc/passwd`, "user daemon2", stays},
 	{"shell for a user who had none",
-		`sed -i 's|^\(games:.*\):/usr/sbin/nologin|\1:/bin/sh|' /etc/passwd`, "user games", true},
-	{"password", `sed -i 's|^root:\*|root:$6$salt$hash|' /etc/shadow`, "password of user root", true},
-	{"membership in a group", `sed -i 's|^\(sudo:.*\)$|\1theirs|' /etc/group`, "user theirs in group sudo", true},
-	{"rule of sudo", `echo 'x ALL=(ALL) NOPASSWD: ALL' >/etc/sudoers.d/x`, "/etc/sudoers.d/x", true},
-	{"rule of sudo in a file that was there", `echo more >>/etc/sudoers.d/theirs`, "/etc/sudoers.d/theirs", true},
-	{"setting of sshd", `echo more >>/etc/ssh/sshd_config`, "/etc/ssh/sshd_config", true},
-	{"cron job", `echo x >/etc/cron.d/x`, "/etc/cron.d/x", true},
+		`sed -i 's|^\(games:.*\):/usr/sbin/nologin|\1:/bin/sh|' /etc/passwd`, "user games", stays},
+	{"password", `sed -i 's|^root:\*|root:$6$salt$hash|' /etc/shadow`, "password of user root", stays},
+	{"membership in a group", `sed -i 's|^\(sudo:.*\)$|\1theirs|' /etc/group`, "user theirs in group sudo", stays},
+	{"rule of sudo", `echo 'x ALL=(ALL) NOPASSWD: ALL' >/etc/sudoers.d/x`, "/etc/sudoers.d/x", stays},
+	{"rule of sudo in a file that was there", `echo more >>/etc/sudoers.d/theirs`, "/etc/sudoers.d/theirs", stays},
+	{"setting of sshd", `echo more >>/etc/ssh/sshd_config`, "/etc/ssh/sshd_config", stays},
+	{"cron job", `echo x >/etc/cron.d/x`, "/etc/cron.d/x", stays},
 	{"cron job of a user", `mkdir -p /var/spool/cron/crontabs; echo x >/var/spool/cron/crontabs/tenant`,
-		"/var/spool/cron/crontabs/tenant", true},
-	{"unit of systemd", `echo x >/etc/systemd/system/x.service`, "/etc/systemd/system/x.service", true},
+		"/var/spool/cron/crontabs/tenant", stays},
+	{"unit of systemd", `echo x >/etc/systemd/system/x.service`, "/etc/systemd/system/x.service", stays},
 	{"unit that is enabled", `mkdir -p /etc/systemd/system/multi-user.target.wants
-ln -s /usr/lib/systemd/system/x.service /etc/systemd/system/multi-user.target.wants/x.service`, "wants/x.service", true},
+ln -s /usr/lib/systemd/system/x.service /etc/systemd/system/multi-user.target.wants/x.service`, "wants/x.service", stays},
 	{"library that each program loads",
-		`for f in /lib/*/libm.so.6 /lib64/libm.so.6; do [ ! -e $f ] || echo $f >/etc/ld.so.preload; done`, "/etc/ld.so.preload", true},
-	{"rule of udev", `echo x >/etc/udev/rules.d/x.rules`, "/etc/udev/rules.d/x.rules", true},
+		`for f in /lib/*/libm.so.6 /lib64/libm.so.6; do [ ! -e $f ] || echo $f >/etc/ld.so.preload; done`, "/etc/ld.so.preload", stays},
+	{"rule of udev", `echo x >/etc/udev/rules.d/x.rules`, "/etc/udev/rules.d/x.rules", stays},
 
 	{"rules of kube-proxy in iptables", `command -v iptables >/dev/null || exit 77
-iptables -N KUBE-SERVICES && iptables -A FORWARD -j KUBE-SERVICES || exit 77`, "chain :KUBE-SERVICES", false},
+iptables -N KUBE-SERVICES && iptables -A FORWARD -j KUBE-SERVICES || exit 77`, "chain :KUBE-SERVICES", named},
 	{"rules of kube-proxy in ip6tables",
-		`ip6tables -N KUBE-SERVICES 2>/dev/null || exit 77`, "chain :KUBE-SERVICES", false},
+		`ip6tables -N KUBE-SERVICES 2>/dev/null || exit 77`, "chain :KUBE-SERVICES", named},
 	{"rules in the other variant of iptables, legacy", `iptables-legacy -N cali-FORWARD 2>/dev/null || exit 77`,
-		"chain :cali-FORWARD", false},
+		"chain :cali-FORWARD", named},
 	{"rules in the other variant of iptables, nft", `iptables-nft -N cali-FORWARD 2>/dev/null || exit 77`,
-		"chain :cali-FORWARD", false},
+		"chain :cali-FORWARD", named},
 	{"table of nftables",
 		`command -v nft >/dev/null || stub nft 'list tables' 'delete table' 'table ip theirs' 'table ip kube-proxy'
-nft list tables | grep -q kube-proxy || nft add table ip kube-proxy 2>/dev/null || exit 77`, "nftables table ip kube-proxy", false},
+nft list tables | grep -q kube-proxy || nft add table ip kube-proxy 2>/dev/null || exit 77`, "nftables table ip kube-proxy", named},
 	{"set of ipset", `command -v ipset >/dev/null || stub ipset 'list -name' destroy theirs KUBE-CLUSTER-IP
-ipset list -name | grep -q KUBE || ipset create KUBE-CLUSTER-IP hash:ip 2>/dev/null || exit 77`, "ipset KUBE-CLUSTER-IP", false},
+ipset list -name | grep -q KUBE || ipset create KUBE-CLUSTER-IP hash:ip 2>/dev/null || exit 77`, "ipset KUBE-CLUSTER-IP", named},
 	{"virtual server of ipvs",
 		`ip link add name kube-ipvs0 type bridge && ip address add 10.96.0.1/32 dev kube-ipvs0 || exit 77
-ipvsadm -A -t 10.96.0.1:443 -s rr 2>/dev/null || exit 77`, "virtual server of ipvs", false},
-	{"link of flannel or of a bridge plugin", `ip link add name cni0 type bridge || exit 77`, "link cni0", false},
-	{"link of Calico", `ip link add name cali123 type bridge || exit 77`, "link cali123", false},
-	{"link of Cilium", `ip link add name lxcabc type bridge && ip link add name cilium_net type bridge || exit 77`,
-		"link lxcabc", false},
+ipvsadm -A -t 10.96.0.1:443 -s rr 2>/dev/null || exit 77`, "virtual server of ipvs", compared},
+	{"link of flannel or of a bridge plugin", `ip link add name cni0 type bridge || exit 77`, "link cni0", named},
+	{"link of Calico", `ip link add name cali0123456789a type bridge || exit 77`, "link cali0123456789a", named},
+	{"link of Cilium", `ip link add name lxc0123456789ab type bridge || exit 77`, "link lxc0123456789ab", named},
+	{"link of another plugin", `ip link add name weave type bridge || exit 77`, "link weave", compared},
 	{"rule of policy routing",
-		`ip rule add pref 9 fwmark 0x200/0xf00 lookup 2004 || exit 77`, "rule of policy routing", false},
+		`ip rule add pref 9 fwmark 0x200/0xf00 lookup 2004 || exit 77`, "rule of policy routing", compared},
 	{"route of a plugin",
-		`ip route add blackhole 10.244.7.0/26 proto 80 || exit 77`, "route blackhole 10.244.7.0/26", false},
+		`ip route add blackhole 10.244.7.0/26 proto 80 || exit 77`, "route blackhole 10.244.7.0/26", compared},
 	{"configuration of a network plugin",
-		`echo x >/etc/cni/net.d/10-x.conflist`, "/etc/cni/net.d/10-x.conflist", false},
+		`echo x >/etc/cni/net.d/10-x.conflist`, "/etc/cni/net.d/10-x.conflist", compared},
 	{"addresses that a network plugin gave",
 		`mkdir -p /var/lib/cni/networks/x; echo x >/var/lib/cni/networks/x/10.0.0.2`,
-		"/var/lib/cni is not empty", false},
-	{"program of a network plugin", `echo x >/opt/cni/bin/x`, "/opt/cni/bin/x", false},
+		"/var/lib/cni is not empty", named},
+	{"program of a network plugin", `echo x >/opt/cni/bin/x`, "/opt/cni/bin/x", compared},
 	{"program in the place of the host's own", `echo x >/opt/cni/bin/x; mv /opt/cni/bin/x /opt/cni/bin/bridge`,
-		"/opt/cni/bin/bridge", false},
-	{"the host's own program overwritten", `echo x >/opt/cni/bin/bridge`, "/opt/cni/bin/bridge", false},
+		"/opt/cni/bin/bridge", compared},
+	{"the host's own program overwritten", `echo x >/opt/cni/bin/bridge`, "/opt/cni/bin/bridge", compared},
 
 	{"driver of volumes",
-		`mkdir -p $volumes/nodeagent~uds; echo x >$volumes/nodeagent~uds/uds`, "volume/exec/nodeagent~uds/uds", false},
+		`mkdir -p $volumes/nodeagent~uds; echo x >$volumes/nodeagent~uds/uds`, "volume/exec/nodeagent~uds/uds", compared},
 
-	{"image", `printf 'quoin.test/x:1 t sha256:aa 1\n' >>$D/images`, "image quoin.test/x:1 with sha256:aa", false},
+	{"image", `printf 'quoin.test/x:1 t sha256:aa 1\n' >>$D/images`, "image quoin.test/x:1 with sha256:aa", compared},
 	{"image under the name of another", `sed -i 's/sha256:bb/sha256:cc/' $D/images`,
-		"image quoin.test/other:1 with sha256:cc", false},
-	{"containers", `echo c1 >$D/containers`, "containers of Kubernetes remain", false},
+		"image quoin.test/other:1 with sha256:cc", compared},
+	{"containers", `echo c1 >$D/containers`, "containers of Kubernetes remain", named},
 	{"process that held a container which containerd forgot", `cp "$(readlink -f "$(command -v sh)")" $D/containerd-shim-runc-v2
 $D/containerd-shim-runc-v2 -c 'sleep 600; :' -namespace k8s.io >/dev/null 2>&1 &
-until grep -q containerd-shim /proc/$!/comm; do sleep 0.1; done`, "holds a container of Kubernetes that is gone", false},
+until grep -q containerd-shim /proc/$!/comm; do sleep 0.1; done`, "holds a container of Kubernetes that is gone", named},
 	{"directory of the kubelet", `mkdir -p /var/lib/kubelet/pods/a; echo x >/var/lib/kubelet/pods/a/x`,
-		"/var/lib/kubelet is not empty", false},
+		"/var/lib/kubelet is not empty", named},
 	{"remains of a CSI driver", `mkdir -p /var/lib/kubelet/plugins/x; echo x >/var/lib/kubelet/plugins/x/state`,
-		"/var/lib/kubelet is not empty", false},
+		"/var/lib/kubelet is not empty", named},
 	{"mount of a volume", `mkdir -p /var/lib/kubelet/pods/a/v; mount -t tmpfs none /var/lib/kubelet/pods/a/v`,
-		"mounts remain", false},
+		"mounts remain", named},
 	{"data of etcd",
-		`mkdir -p /var/lib/etcd/member; echo x >/var/lib/etcd/member/wal`, "/var/lib/etcd is not empty", false},
+		`mkdir -p /var/lib/etcd/member; echo x >/var/lib/etcd/member/wal`, "/var/lib/etcd is not empty", named},
 	{"certificates and configuration of the node",
 		`mkdir -p /etc/kubernetes/pki; echo x >/etc/kubernetes/pki/ca.key`,
-		"/etc/kubernetes is not empty", false},
+		"/etc/kubernetes is not empty", named},
 	{"logs of pods",
-		`mkdir -p /var/log/pods/a_b_c/d; echo x >/var/log/pods/a_b_c/d/0.log`, "/var/log/pods is not empty", false},
+		`mkdir -p /var/log/pods/a_b_c/d; echo x >/var/log/pods/a_b_c/d/0.log`, "/var/log/pods is not empty", named},
 	{"credentials of an administrator of the cluster",
 		`mkdir -p /root/.kube; echo x >/root/.kube/config`, "/root/.kube/config",
-		false},
+		compared},
 	{"data of a hostPath volume",
-		`mkdir -p /opt/local-path-provisioner/pvc-1`, "directory /opt/local-path-provisioner", true},
-	{"data of a storage plugin", `mkdir -p /var/lib/rook/mon-a`, "directory /var/lib/rook", true},
-	{"data below a directory that was there", `mkdir -p /srv/theirs/x`, "", true},
-	{"program of the system replaced", `cp /bin/true $D/sshd`, "", true},
+		`mkdir -p /opt/local-path-provisioner/pvc-1`, "directory /opt/local-path-provisioner", stays},
+	{"data of a storage plugin", `mkdir -p /var/lib/rook/mon-a`, "directory /var/lib/rook", stays},
+	{"data below a directory that was there", `mkdir -p /srv/theirs/x`, "", stays},
+	{"program of the system replaced", `cp /bin/true $D/sshd`, "", stays},
 }
 
 // inspected is what an inspection before the claim makes of the host.
@@ -158,17 +169,20 @@ func inspected(t *testing.T) Options {
 }
 
 // dirtySandbox makes a host dirty in one way and resets it. What it lacks for that is none of the reset's.
-func dirtySandbox(t *testing.T, l leftover, o Options) (before, after Verification, out string, lacks bool) {
+func dirtySandbox(
+	t *testing.T, l leftover, o Options,
+) (before, after Verification, anewFound, out string, lacks bool) {
 	t.Helper()
 	g := NewWithT(t)
 	out = sandbox(t, fixture+"(\n"+run.Prelude+beforeScript+"\n)\nset +e\n(\n"+l.make+
-		"\n)\n[ $? != 77 ] || { echo LACKS; exit 0; }\n"+verifyFunction()+"echo BEFORE; verify\necho AFTER\n"+
+		"\n)\n[ $? != 77 ] || { echo LACKS; exit 0; }\n"+verifyFunction()+"echo BEFORE; verify\necho ANEW\n"+verifyFunctions+anew+"echo AFTER\n"+
 		stepsOf(t, o)+"reset_all >$D/log 2>&1; grep FAILED $D/log && cat $D/log\nverify\necho STATE\n"+afterReset)
 	if strings.Contains(out, "LACKS\n") {
-		return before, after, out, true
+		return before, after, "", out, true
 	}
 	_, rest, _ := strings.Cut(out, "BEFORE\n")
-	dirty, rest, _ := strings.Cut(rest, "AFTER\n")
+	dirty, rest, _ := strings.Cut(rest, "ANEW\n")
+	anewFound, rest, _ = strings.Cut(rest, "AFTER\n")
 	clean, state, _ := strings.Cut(rest, "STATE\n")
 	before, err := parse(dirty, o)
 	g.Expect(err).NotTo(HaveOccurred(), out)
@@ -176,8 +190,12 @@ func dirtySandbox(t *testing.T, l leftover, o Options) (before, after Verificati
 	g.Expect(err).NotTo(HaveOccurred(), out)
 	g.Expect(state).To(BeEmpty(), "what an administrator had stays")
 	g.Expect(out).NotTo(ContainSubstring("FAILED"))
-	return before, after, out, false
+	return before, after, anewFound, out, false
 }
+
+// anew is what an inspection asks of a host that was deleted and registered again, of which nobody has a record. What
+// Quoin's own plans leave before a reset would say so by itself.
+const anew = "(quoin_left_containers; quoin_left_anew /var/lib/anew)\n"
 
 const fixture = `
 mkdir -p /usr/libexec
@@ -229,13 +247,19 @@ func stepsOf(t *testing.T, o Options) string {
 func TestWhatAClaimMayLeaveBehind(t *testing.T) {
 	o := inspected(t)
 	var table strings.Builder
-	table.WriteString("| what a claim may leave behind | the reset | the verification |\n|---|---|---|\n")
+	table.WriteString("| what a claim may leave behind | the reset | the verification | the inspection, registered anew |\n" +
+		"|---|---|---|---|\n")
 	for _, l := range leftovers {
 		t.Run(l.what, func(t *testing.T) {
 			g := NewWithT(t)
-			before, after, out, lacks := dirtySandbox(t, l, o)
+			before, after, anew, out, lacks := dirtySandbox(t, l, o)
 			if lacks {
 				t.Skip("the kernel, or this system, lacks what it needs")
+			}
+			if l.fate == named {
+				g.Expect(anew).To(And(ContainSubstring("found "), ContainSubstring(l.found)), out)
+			} else {
+				g.Expect(anew).NotTo(ContainSubstring("found "), out)
 			}
 			found := func(v Verification) string { return fmt.Sprint(v.Findings) }
 			if l.found == "" {
@@ -244,7 +268,7 @@ func TestWhatAClaimMayLeaveBehind(t *testing.T) {
 				return
 			}
 			g.Expect(found(before)).To(ContainSubstring(l.found), "while it is there: %s", out)
-			if l.stays {
+			if l.fate == stays {
 				g.Expect(after.Findings).To(HaveLen(1), out)
 				g.Expect(found(after)).To(ContainSubstring(l.found))
 				g.Expect(after.Findings[0].Fix).To(ContainSubstring("spec.cleaning.ignoreChanges"))
@@ -252,14 +276,17 @@ func TestWhatAClaimMayLeaveBehind(t *testing.T) {
 				g.Expect(after.Findings).To(BeEmpty(), out)
 			}
 		})
-		cleans, finds := "removes it", "finds it"
-		if l.stays {
+		cleans, finds, anew := "removes it", "finds it", "finds it"
+		if l.fate != named {
+			anew = "**takes it for the host's own**"
+		}
+		if l.fate == stays {
 			cleans = "leaves it: nothing proves whose it is"
 		}
 		if l.found == "" {
 			cleans, finds = "leaves it", "**does not see it**"
 		}
-		fmt.Fprintf(&table, "| %s | %s | %s |\n", l.what, cleans, finds)
+		fmt.Fprintf(&table, "| %s | %s | %s | %s |\n", l.what, cleans, finds, anew)
 	}
 	holdTable(t, "../../docs/trust.md", table.String())
 }
@@ -358,7 +385,7 @@ func TestChangesPassOnAPersonsWord(t *testing.T) {
 	o := inspected(t)
 	o.IgnoreChanges = true
 	image := leftover{make: "printf 'quoin.test/x:1 t sha256:aa 1\\n' >>$D/images; echo x >/etc/cron.d/x"}
-	before, after, out, _ := dirtySandbox(t, image, o)
+	before, after, _, out, _ := dirtySandbox(t, image, o)
 	g.Expect(fmt.Sprint(before.Findings)).NotTo(ContainSubstring("cron"))
 	g.Expect(after.Findings).To(BeEmpty())
 	g.Expect(after.Skipped).To(ContainElement(ContainSubstring("cron job /etc/cron.d/x")))
@@ -368,29 +395,37 @@ func TestChangesPassOnAPersonsWord(t *testing.T) {
 
 // A host that was registered anew has no baseline, so an inspection looks for what needs none.
 func TestAnInspectionFindsWhatAClusterLeft(t *testing.T) {
-	for name, c := range map[string]struct{ left, found string }{
-		"rules": {"iptables -N KUBE-SERVICES || exit 77", "KUBE-SERVICES"},
-		"link":  {"ip link add name cni0 type bridge || exit 77", "link cni0"},
-		"logs":  {"mkdir -p /var/log/pods/a_b_c", "/var/log/pods"},
-		"set":   {"stub ipset 'list -name' destroy KUBE-CLUSTER-IP", "ipset KUBE-CLUSTER-IP"},
-		"none":  {":", ""},
-		// Of podman and nerdctl, which come without a cluster.
-		"chains of CNI alone": {"iptables -N CNI-FORWARD || exit 77", ""},
+	for name, c := range map[string]struct {
+		left  string
+		found []string
+	}{
+		"rules": {"iptables -N KUBE-SERVICES || exit 77", []string{"KUBE-SERVICES"}},
+		"links": {"ip link add name cni0 type bridge && ip link add name cali0123456789a type bridge || exit 77",
+			[]string{"link cni0", "link cali0123456789a"}},
+		"everything else": {`mkdir -p /var/log/pods/a_b_c /var/lib/quoin/runs/provision-1 /run/kubeadm /var/lib/cni /etc/keepalived
+stub ipset 'list -name' destroy KUBE-CLUSTER-IP
+echo c1 >$D/containers; echo x >/run/kubeadm/x; echo x >/var/lib/cni/x; echo '# Written by Quoin.' >/etc/keepalived/keepalived.conf`,
+			[]string{"/var/log/pods", "ipset KUBE-CLUSTER-IP", "containers of Kubernetes remain: c1", "runs/provision-1 remains",
+				"/run/kubeadm is not empty", "/var/lib/cni is not empty", "keepalived.conf is the one of a node"}},
+		// Of podman, nerdctl and LXC, which come without a cluster; and what was staged.
+		"of others": {`iptables -N CNI-FORWARD; ip link add name lxc-abcdefabcde type bridge; ip link add name lxcabc type bridge
+mkdir -p /var/lib/cni/networks/x /var/lib/quoin/runs/stage-1 /var/lib/quoin/cache; echo x >/var/lib/cni/networks/x/10.88.0.2
+printf '#!/bin/sh\n' >$D/podman; chmod +x $D/podman`, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
-			out := sandbox(t, fixture+"set +e\n("+c.left+"\n)\n[ $? != 77 ] || { echo LACKS; exit 0; }\n(\n"+inspect.Script+
+			script := strings.ReplaceAll(inspect.Script, "-S /run/containerd/containerd.sock", "-x $D/ctr")
+			out := sandbox(t, fixture+"set +e\n("+c.left+"\n)\n[ $? != 77 ] || { echo LACKS; exit 0; }\n(\n"+script+
 				"\n) 2>/dev/null\n")
 			if strings.Contains(out, "LACKS\n") {
 				t.Skip("the kernel, or this system, lacks what it needs")
 			}
 			facts, err := inspect.Parse(out)
 			g.Expect(err).NotTo(HaveOccurred())
-			if c.found == "" {
-				g.Expect(facts.KubernetesPresent).To(BeEmpty())
-				return
+			g.Expect(facts.KubernetesPresent == nil).To(Equal(c.found == nil), "%q", facts.KubernetesPresent)
+			for _, found := range c.found {
+				g.Expect(facts.KubernetesPresent).To(ContainElement(ContainSubstring(found)))
 			}
-			g.Expect(facts.KubernetesPresent).To(ContainElement(ContainSubstring(c.found)))
 		})
 	}
 }
