@@ -42,14 +42,14 @@ func newLab(t *testing.T) *lab {
 	t.Helper()
 	dir := t.TempDir()
 	l := &lab{t: t, g: NewWithT(t), dir: dir, bundles: filepath.Join(dir, "bundles")}
-	// Images are files of the stub; the names in an archive are its lines.
+	// Images are files of the stub, with a digest and labels; the names in an archive are its lines.
 	l.write("bin/ctr", `#!/bin/sh
 store=`+dir+`/store; mkdir -p $store; echo "$*" >>`+dir+`/ctr.log
 case "$4 $5" in
 "ls -q") for f in $store/*; do [ -f "$f" ] && echo "x/$(basename $f)"; done;;
-"ls ") for f in $store/*; do [ -f "$f" ] && echo "x/$(basename $f) type digest $(cat $f)"; done;;
-import*) while read -r n; do : >$store/${n#x/}; done <"$5";;
-label*) echo "$6" >$store/${5#x/};;
+"ls ") for f in $store/*; do [ -f "$f" ] && echo "x/$(basename $f) type $(head -n 1 $f) $(tail -n +2 $f)"; done;;
+import*) sum=$(sha256sum <"$5"); while read -r n; do echo "sha256:${sum%% *}" >$store/${n#x/}; done <"$5";;
+label*) echo "$6" >>$store/${5#x/};;
 rm*) rm -f $store/${5#x/};;
 esac
 exit 0
@@ -153,7 +153,8 @@ func TestInstallFromAPathIsQuickTheSecondTime(t *testing.T) {
 	g.Expect(l.read("usr/bin/kubeadm")).To(Equal("kubeadm " + version))
 	info, _ := os.Stat(filepath.Join(l.dir, "usr/bin/kubeadm"))
 	g.Expect(info.Mode().Perm()).To(Equal(os.FileMode(0o755)))
-	g.Expect(l.read("store/proxy:" + version)).To(Equal("io.cri-containerd.pinned=pinned\n"))
+	digest := "sha256:" + sumOf("x/proxy:"+version+"\n")
+	g.Expect(l.read("store/proxy:" + version)).To(Equal(digest + "\nio.cri-containerd.pinned=pinned\n"))
 	g.Expect(filepath.Join(l.dir, "store/apiserver:"+version)).NotTo(BeAnExistingFile(), "a worker needs no API server")
 	g.Expect(l.read("systemctl.log")).To(Equal("daemon-reload\nenable kubelet.service\n"))
 	created := l.read("root/created")
@@ -172,6 +173,31 @@ func TestInstallFromAPathIsQuickTheSecondTime(t *testing.T) {
 	g.Expect(os.Remove(filepath.Join(l.dir, "store/proxy:"+version))).To(Succeed())
 	g.Expect(l.install(l.bundleAt(l.bundles), artifacts.Worker).Phase).To(Equal(run.Succeeded))
 	g.Expect(strings.Count(l.read("ctr.log"), "import")).To(Equal(imports + 1))
+
+	// So does one that is another image by now, pinned and under the same name; and one of which only the name is on
+	// record, as earlier versions noted it.
+	mark := "root/images/" + sumOf("x/proxy:"+version+"\n")
+	g.Expect(l.read(mark)).To(Equal("x/proxy:" + version + " " + digest + "\n"))
+	for i, spoil := range []func(){
+		func() { l.write("store/proxy:"+version, "sha256:evil\nio.cri-containerd.pinned=pinned\n", 0o600) },
+		func() { l.write(mark, "x/proxy:"+version+"\n", 0o600) },
+	} {
+		spoil()
+		_, err := l.push(pushed(l), artifacts.Worker, time.Minute)
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect(l.read("root/cache/" + sumOf("x/proxy:"+version+"\n"))).NotTo(BeEmpty(), "a host is sent it again")
+		g.Expect(l.install(l.bundleAt(l.bundles), artifacts.Worker).Phase).To(Equal(run.Succeeded))
+		g.Expect(strings.Count(l.read("ctr.log"), "import")).To(Equal(imports + 2 + i))
+		g.Expect(l.read("store/proxy:" + version)).To(HavePrefix(digest))
+	}
+}
+
+// pushed is the bundle of a lab as the manager sends it.
+func pushed(l *lab) artifacts.Wanted {
+	l.t.Cleanup(artifacts.SetRoot(filepath.Join(l.dir, "root")))
+	wanted := l.bundleAt(l.bundles)
+	wanted.Bundle.Push = true
+	return wanted
 }
 
 func TestInstallOverHTTP(t *testing.T) {

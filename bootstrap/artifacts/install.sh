@@ -20,34 +20,28 @@ quoin_install() {
 }
 
 # quoin_image <from> <sha256> <size> <name>...: imports unless this very archive was imported and containerd still holds
-# each name. Pinned images survive the kubelet's image collector.
+# what it brought, by digest. Pinned images survive the kubelet's image collector.
 quoin_image() {
 	from=$1 digest=$2 size=$3
 	shift 3
 	command -v ctr >/dev/null || quoin_fail "ctr is not installed, so images cannot be imported; install containerd"
-	mark=$QUOIN_ROOT/images/$digest
 	held=$(ctr -n k8s.io images ls) || quoin_fail "containerd does not answer; check that its service runs"
-	missing=
-	for name in "$@"; do
-		line=$(printf '%s\n' "$held" | awk -v n="$name" '$1 == n')
-		[ -n "$line" ] || missing=$name
-		case $line in *io.cri-containerd.pinned=pinned*) ;; *) missing=$name ;; esac
-	done
-	[ -f "$mark" ] && [ -z "$missing" ] && return
+	quoin_holds "$QUOIN_ROOT/images/$digest" "$held" "$@" && return
 	# Its layers are stored packed and unpacked.
 	quoin_room $((size * 2)) "$quoin_containerd" "image $1"
 	quoin_fetch "$from" "$digest" "$size"
-	# A name may come back with other content: what another archive brought under it does not count any more.
-	for name in "$@"; do
-		grep -lxF -- "$name" "$QUOIN_ROOT"/images/* 2>/dev/null | while read -r old; do rm -f "$old"; done
-	done
+	for name in "$@"; do quoin_unmark "$name"; done
 	ctr -n k8s.io images import "$fetched" || quoin_fail "containerd could not import $from"
+	held=$(ctr -n k8s.io images ls) || quoin_fail "containerd does not answer; check that its service runs"
+	mark=
 	for name in "$@"; do
-		ctr -n k8s.io images ls -q | grep -qxF -- "$name" ||
-			quoin_fail "$from does not carry image $name, as manifest.json says; make the bundle again"
+		is=$(quoin_digest "$held" "$name")
+		[ -n "$is" ] || quoin_fail "$from does not carry image $name, as manifest.json says; make the bundle again"
 		ctr -n k8s.io images label "$name" io.cri-containerd.pinned=pinned || quoin_fail "image $name could not be pinned"
+		mark="$mark$name $is
+"
 	done
-	mkdir -p "$QUOIN_ROOT/images" && printf '%s\n' "$@" >"$mark" || exit 1
+	mkdir -p "$QUOIN_ROOT/images" && printf %s "$mark" >"$QUOIN_ROOT/images/$digest" || exit 1
 	quoin_forget
 }
 
@@ -71,7 +65,7 @@ quoin_prune() {
 	for mark in "$QUOIN_ROOT"/images/*; do
 		[ -f "$mark" ] || continue
 		grep -qxF -- "${mark##*/}" "$QUOIN_ROOT"/versions/* && continue
-		while read -r name; do
+		while read -r name _; do
 			grep -qxF -- "image $name" "$QUOIN_ROOT"/versions/* && continue
 			echo "removing image $name, which no version on this host needs"
 			ctr -n k8s.io images rm "$name" </dev/null || echo "warning: image $name could not be removed"

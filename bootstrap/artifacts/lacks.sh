@@ -28,16 +28,7 @@ file() {
 image() {
 	digest=$1 bytes=$2
 	shift 2
-	if [ -f "$QUOIN_ROOT/images/$digest" ]; then
-		missing=
-		for name in "$@"; do
-			case $(printf '%s\n' "$images" | awk -v n="$name" '$1 == n') in
-			*io.cri-containerd.pinned=pinned*) ;;
-			*) missing=$name ;;
-			esac
-		done
-		[ -n "$missing" ] || return 0
-	fi
+	quoin_holds "$QUOIN_ROOT/images/$digest" "$images" "$@" && return 0
 	arrived "$digest" "$bytes"
 }
 

@@ -104,7 +104,7 @@ type lack struct {
 // lacksCommand is the question for what a host lacks of files, by their checksums, and what all of them weigh.
 func lacksCommand(files []File) (script string, byDigest map[string]File, total int64) {
 	var text strings.Builder
-	fmt.Fprintf(&text, "QUOIN_ROOT=%s\n%s", ssh.Quote(hostRoot), lacksScript)
+	fmt.Fprintf(&text, "QUOIN_ROOT=%s\n%s%s", ssh.Quote(hostRoot), ImageFunctions, lacksScript)
 	byDigest = map[string]File{}
 	for _, file := range files {
 		if _, twice := byDigest[file.SHA256]; !twice {

@@ -19,6 +19,10 @@ import (
 var (
 	//go:embed fetch.sh
 	fetchLibrary string
+	// ImageFunctions say which images came with an archive, by digest.
+	//
+	//go:embed images.sh
+	ImageFunctions string
 	//go:embed install.sh
 	installLibrary string
 )
@@ -75,7 +79,7 @@ func enableUnits(files []File) run.Step {
 func (s *Supply) library() string {
 	return curlFunction(s.wanted.Bundle, s.location, `"$QUOIN_RUN_DIR/files/`+authoritiesFile+`"`,
 		`"$QUOIN_RUN_DIR/no-authorities"`) +
-		"quoin_containerd=" + ssh.Quote(containerdRoot) + "\n" + fetchLibrary + installLibrary
+		"quoin_containerd=" + ssh.Quote(containerdRoot) + "\n" + fetchLibrary + ImageFunctions + installLibrary
 }
 
 // containerdRoot is where images go, unless containerd was told otherwise: then the check of its room is about another

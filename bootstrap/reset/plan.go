@@ -32,7 +32,8 @@ var (
 )
 
 // stepFunctions is what the steps call.
-var stepFunctions = inspect.TraceFunctions + inspect.LeftFunctions + commonFunctions + networkFunctions
+var stepFunctions = inspect.TraceFunctions + inspect.LeftFunctions + artifacts.ImageFunctions + commonFunctions +
+	networkFunctions
 
 // verifyFunctions is what the verification calls.
 var verifyFunctions = inspect.TraceFunctions + inspect.LeftFunctions

@@ -92,7 +92,7 @@ reset_images() {
 		case $digest in *:*) ;; *) continue ;; esac
 		sum=$(printf 'image\t%s\t%s' "$name" "$digest" | sha256sum | cut -c 1-24)
 		case $baseline in *"$sum"*) continue ;; esac
-		grep -lxF -- "$name" "$QUOIN_ROOT"/images/* 2>/dev/null | while read -r mark; do rm -f "$mark"; done
+		quoin_unmark "$name"
 		ctrk images rm "$name" </dev/null >/dev/null || :
 	done
 }

@@ -105,12 +105,13 @@ func ctr(_ context.Context, p *machine.Process) int {
 			return p.Fail("%v", err)
 		}
 		for _, n := range strings.Fields(string(content)) {
-			if err := p.WriteFile(name(n), []byte(n+" type digest size -\n"), 0o600); err != nil {
+			if err := p.WriteFile(name(n), fmt.Appendf(nil, "%s type sha256:%x size -\n", n, sha256.Sum256(content)), 0o600); err != nil {
 				return p.Fail("%v", err)
 			}
 		}
 	case "images label":
-		_ = p.WriteFile(name(args[4]), []byte(args[4]+" type digest size "+args[5]+"\n"), 0o600)
+		content, _ := p.ReadFile(name(args[4]))
+		_ = p.WriteFile(name(args[4]), []byte(strings.Replace(string(content), " -\n", " "+args[5]+"\n", 1)), 0o600)
 	case "images rm":
 		_ = p.Remove(name(args[4]))
 	case "tasks ls", "containers ls", "sandboxes ls":
