@@ -84,9 +84,9 @@ func openDepot(wanted Wanted, location Location, version string) *depot {
 		case len(via) > 10:
 			return errors.New("redirected more than ten times")
 		case r.URL.Scheme != via[0].URL.Scheme || r.URL.Host != via[0].URL.Host:
-			// Where it leads to is for the server to say, which is a user's, and to be read by the hosts of that user.
-			return fmt.Errorf("redirected to %s://%s, which the manager does not follow, and hosts that fetch a bundle "+
-				"themselves do; give that as the location", r.URL.Scheme, r.URL.Host)
+			// As hosts do that fetch a bundle themselves: a location says which server is asked, and a server not.
+			return fmt.Errorf("redirected to %s://%s, which is not followed; give that as the location", r.URL.Scheme,
+				r.URL.Host)
 		}
 		return nil
 	}}

@@ -30,9 +30,10 @@ quoin_download() {
 		[ "$have" -lt "$3" ] || return 0
 		quoin_room $(($3 - have)) "$QUOIN_ROOT" "$1"
 		# Nobody vouches for what comes until it is whole, so it must not fill the disk. The page of an error may be longer.
-		quoin_curl --continue-at - --max-filesize $(($3 + 65536)) --output "$2" -- "$1"
+		quoin_curl "$1" "$2" --continue-at - --max-filesize $(($3 + 65536))
 		code=$?
 		[ "$code" != 0 ] || return 0
+		[ "$code" != 47 ] || quoin_fail "$quoin_moved"
 		[ "$code" != 63 ] || quoin_fail "$1 has more than the $3 bytes that manifest.json says; copy the bundle again, completely"
 		# A server without ranges, or one that has another file by now: from the beginning then. Unless it refuses that as well.
 		case $code in 22 | 33 | 36)

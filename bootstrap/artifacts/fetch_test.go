@@ -96,6 +96,72 @@ func TestADownloadThatWasCutGoesOnWhereItEnded(t *testing.T) {
 	l.g.Expect(s.asked("kubeadm")).To(Equal([]string{"", "bytes=7-"}))
 }
 
+// Hosts follow a server of bundles where this process does, and nowhere else.
+func TestAHostFollowsARedirectWithinItsOriginOnly(t *testing.T) {
+	for name, c := range map[string]struct {
+		file string // that is elsewhere
+		part string // that the host has of it
+	}{
+		"the manifest":           {file: "manifest.json"},
+		"a file":                 {file: "kubeadm"},
+		"a file that goes on at": {file: "kubeadm", part: "kubea"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			asked := 0
+			elsewhere := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked++ }))
+			defer elsewhere.Close()
+			l, s, wanted := serve(t, func(w http.ResponseWriter, r *http.Request) bool {
+				switch base := filepath.Base(r.URL.Path); {
+				case base == c.file && strings.HasPrefix(r.URL.Path, "/away/"):
+					http.Redirect(w, r, elsewhere.URL+r.URL.Path+"?signature=hunter2", http.StatusFound)
+				case strings.HasPrefix(r.URL.Path, "/away/"):
+					http.Redirect(w, r, strings.TrimPrefix(r.URL.Path, "/away"), http.StatusMovedPermanently)
+				case strings.HasPrefix(r.URL.Path, "/old/"):
+					http.Redirect(w, r, strings.TrimPrefix(r.URL.Path, "/old"), http.StatusTemporaryRedirect)
+				case strings.HasPrefix(r.URL.Path, "/round/"):
+					http.Redirect(w, r, r.URL.Path, http.StatusFound)
+				default:
+					return false
+				}
+				return true
+			})
+			if c.part != "" {
+				l.part(c.part)
+			}
+			at := func(folder string) artifacts.Wanted {
+				there := wanted
+				bundle := *wanted.Bundle
+				bundle.Location = strings.Replace(bundle.Location, "/{{", folder+"{{", 1)
+				there.Bundle = &bundle
+				return there
+			}
+			message := ""
+			if supply, err := l.find(at("/away/")); err != nil {
+				message = err.Error()
+			} else {
+				status := l.run(supply.Plan(artifacts.Worker))
+				l.g.Expect(status.Phase).To(Equal(run.Failed))
+				message = status.Message
+			}
+			l.g.Expect(message).To(And(ContainSubstring("is redirected to "+elsewhere.URL+", which is not followed; give that "+
+				"as the location"), Not(ContainSubstring("hunter2"))))
+			l.g.Expect(asked).To(BeZero())
+			if c.file == "manifest.json" {
+				_, err := l.find(at("/round/"))
+				l.g.Expect(err).To(MatchError(ContainSubstring("redirected once more, after ten times")))
+				return
+			}
+			status := l.install(at("/old/"), artifacts.Worker)
+			l.g.Expect(status.Phase).To(Equal(run.Succeeded), "%+v", status)
+			l.g.Expect(l.read("usr/bin/kubeadm")).To(Equal("kubeadm " + version))
+			if c.part != "" {
+				asks := s.asked("kubeadm")
+				l.g.Expect(asks[len(asks)-1]).To(Equal("bytes=5-"))
+			}
+		})
+	}
+}
+
 func (l *lab) part(content string) {
 	l.t.Helper()
 	l.write("root/cache/"+sumOf("kubeadm "+version)+".part", content, 0o600)

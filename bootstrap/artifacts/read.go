@@ -5,6 +5,7 @@ package artifacts
 
 import (
 	"context"
+	_ "embed"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -80,7 +81,7 @@ func readByHost(
 	command := ssh.Command{Sudo: true, Script: fmt.Sprintf("[ -r %[1]s ] || { echo 'no such file' >&2; exit %[2]d; "+
 		"}\ncat %[1]s\n", ssh.Quote(at), noSuchFile)}
 	if location.Remote() {
-		command = curlCommand(wanted, location, at)
+		command = curlCommand(wanted, at)
 	}
 	result, err := host.Run(ctx, command)
 	var exit *ssh.ExitError
@@ -100,7 +101,7 @@ func readByHost(
 
 // curlCommand prints a file once it is whole: what is printed as it comes stays printed when an attempt fails and the
 // next one begins anew. The authorities come over standard input, for the host has them nowhere yet.
-func curlCommand(wanted Wanted, location Location, at string) ssh.Command {
+func curlCommand(wanted Wanted, at string) ssh.Command {
 	bundle, authorities, patience := wanted.Bundle, "", ""
 	if wanted.Once {
 		patience = "--retry 0 --connect-timeout 3 --max-time 5 " // the last of each word counts
@@ -111,22 +112,22 @@ func curlCommand(wanted Wanted, location Location, at string) ssh.Command {
 	return ssh.Command{Sudo: true, Stdin: strings.NewReader(bundle.CertificateAuthorities), Script: fmt.Sprintf(
 		"command -v curl >/dev/null || { echo 'curl is not installed' >&2; exit %d; }\n"+
 			`dir=$(mktemp -d) && trap 'rm -rf "$dir"' EXIT && : >"$dir/file" || exit 1`+"\n"+
-			`%s%squoin_curl %s--max-filesize %d --output "$dir/file" -- %s || exit %d`+"\n"+`cat "$dir/file"`+"\n",
-		noCurl, authorities, curlFunction(bundle, location, `"$dir/authorities.pem"`, `"$dir/none"`), patience, maxManifest,
-		ssh.Quote(at), noSuchFile)}
+			`%s%squoin_curl %s "$dir/file" %s--max-filesize %d || exit %d`+"\n"+`cat "$dir/file"`+"\n",
+		noCurl, authorities, curlFunction(bundle, `"$dir/authorities.pem"`, `"$dir/none"`), ssh.Quote(at), patience,
+		maxManifest, noSuchFile)}
 }
 
-// curlFunction defines quoin_curl: it fails on HTTP errors, follows redirects but never from HTTPS to something weaker,
-// tries again what may pass, and gives up on a server that stalls. authorities is the file in shell words, and none a
-// folder beside it that stays empty: many a curl was built with a folder of the system's authorities, and trusts those
-// as well unless it is told another one.
-func curlFunction(bundle *Bundle, location Location, authorities, none string) string {
+//go:embed curl.sh
+var curlLibrary string
+
+// curlFunction defines quoin_curl <url> <file> <option>...: it fails on HTTP errors, follows redirects within the scheme,
+// name and port of the URL and no other, as this process does itself, tries again what may pass, and gives up on a
+// server that stalls. authorities is the file in shell words, and none a folder beside it that stays empty: many a curl
+// was built with a folder of the system's authorities, and trusts those as well unless it is told another one.
+func curlFunction(bundle *Bundle, authorities, none string) string {
 	stall, before := int64(1024), ""
-	words := []string{"--fail --silent --show-error --location --retry 3 --retry-delay 2 --connect-timeout 10 " +
+	words := []string{"--fail --silent --show-error --proto =http,https --retry 3 --retry-delay 2 --connect-timeout 10 " +
 		"--speed-time 30"}
-	if strings.HasPrefix(location.text, "https:") {
-		words = append(words, "--proto-redir =https")
-	}
 	if bundle.Proxy != "" {
 		words = append(words, "--proxy "+ssh.Quote(bundle.Proxy))
 	}
@@ -140,7 +141,7 @@ func curlFunction(bundle *Bundle, location Location, authorities, none string) s
 		stall = max(1, min(stall, bundle.BytesPerSecond/4))
 	}
 	words = append(words, "--speed-limit "+strconv.FormatInt(stall, 10))
-	return "quoin_curl() { " + before + "curl " + strings.Join(words, " ") + ` "$@"; }` + "\n"
+	return "quoin_ask() { " + before + "curl " + strings.Join(words, " ") + ` "$@"; }` + "\n" + curlLibrary
 }
 
 // missingError says what is not there.

@@ -77,7 +77,7 @@ func enableUnits(files []File) run.Step {
 
 // library is what the steps of this bundle call.
 func (s *Supply) library() string {
-	return curlFunction(s.wanted.Bundle, s.location, `"$QUOIN_RUN_DIR/files/`+authoritiesFile+`"`,
+	return curlFunction(s.wanted.Bundle, `"$QUOIN_RUN_DIR/files/`+authoritiesFile+`"`,
 		`"$QUOIN_RUN_DIR/no-authorities"`) +
 		"quoin_containerd=" + ssh.Quote(containerdRoot) + "\n" + fetchLibrary + ImageFunctions + installLibrary
 }

@@ -140,7 +140,20 @@ func (p *Process) fetch(o options, address string) (code int, again bool) {
 		again = response.StatusCode >= 500 || response.StatusCode == http.StatusTooManyRequests || response.StatusCode == http.StatusRequestTimeout
 		return say(22, "The requested URL returned error: %d", response.StatusCode), again
 	}
+	said := func() {
+		redirect := ""
+		if to := response.Header.Get("Location"); response.StatusCode/100 == 3 && to != "" {
+			if next, err := request.URL.Parse(to); err == nil {
+				redirect = next.String()
+			}
+		}
+		code := strconv.Itoa(response.StatusCode)
+		text, _ := unescape(strings.NewReplacer("%{http_code}", code, "%{response_code}", code, "%{redirect_url}", redirect).
+			Replace(o.last("w")), false)
+		p.say(text)
+	}
 	if from > 0 && response.StatusCode != http.StatusPartialContent {
+		said()
 		return say(33, "HTTP server does not seem to support byte ranges. Cannot resume."), false
 	}
 	out := p.Stdout
@@ -166,10 +179,7 @@ func (p *Process) fetch(o options, address string) (code int, again bool) {
 	if err != nil {
 		return say(18, "transfer closed with bytes remaining to read: %v", err), true
 	}
-	if format := o.last("w"); format != "" {
-		text, _ := unescape(strings.NewReplacer("%{http_code}", strconv.Itoa(response.StatusCode), "%{response_code}", strconv.Itoa(response.StatusCode)).Replace(format), false)
-		p.say(text)
-	}
+	said()
 	return 0, false
 }
 
