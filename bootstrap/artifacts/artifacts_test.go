@@ -185,7 +185,7 @@ func TestInstallFromAPathIsQuickTheSecondTime(t *testing.T) {
 		spoil()
 		_, err := l.push(pushed(l), artifacts.Worker, time.Minute)
 		g.Expect(err).NotTo(HaveOccurred())
-		g.Expect(l.read("root/cache/" + sumOf("x/proxy:"+version+"\n"))).NotTo(BeEmpty(), "a host is sent it again")
+		g.Expect(l.read("root/cache/"+sumOf("x/proxy:"+version+"\n"))).NotTo(BeEmpty(), "a host is sent it again")
 		g.Expect(l.install(l.bundleAt(l.bundles), artifacts.Worker).Phase).To(Equal(run.Succeeded))
 		g.Expect(strings.Count(l.read("ctr.log"), "import")).To(Equal(imports + 2 + i))
 		g.Expect(l.read("store/proxy:" + version)).To(HavePrefix(digest))

@@ -3,7 +3,12 @@
 
 package artifacts
 
-import "github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/run"
+import (
+	"context"
+
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/run"
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh"
+)
 
 // SetKernel points the install steps at another kernel than this machine's, and returns what it was.
 func SetKernel(etc, proc string) (restore func()) {
@@ -34,4 +39,10 @@ func SetCNIPlugins(dir string) (restore func()) {
 	before := cniPlugins
 	cniPlugins = []string{dir}
 	return func() { cniPlugins = before }
+}
+
+// Lacks asks the host what it lacks, and returns how many files that are.
+func Lacks(ctx context.Context, host ssh.Host, files []File) (int, Progress, error) {
+	lacking, progress, err := lacks(ctx, host, files)
+	return len(lacking), progress, err
 }

@@ -4,15 +4,17 @@
 package artifacts_test
 
 import (
+	"context"
 	"crypto/ed25519"
 	"path"
 	"strings"
 	"testing"
 
 	"github.com/hiddeco/sshsig"
-	"golang.org/x/crypto/ssh"
+	cryptossh "golang.org/x/crypto/ssh"
 
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/artifacts"
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh"
 )
 
 // A manifest comes from wherever a location points. Whatever is accepted must be harmless in scripts and paths.
@@ -56,11 +58,11 @@ func FuzzVerifySignature(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	signer, err := ssh.NewSignerFromKey(private)
+	signer, err := cryptossh.NewSignerFromKey(private)
 	if err != nil {
 		f.Fatal(err)
 	}
-	keys := []ssh.PublicKey{signer.PublicKey()}
+	keys := []cryptossh.PublicKey{signer.PublicKey()}
 	const signed = "what was signed"
 	for _, namespace := range []string{artifacts.SignatureNamespace, "file"} {
 		signature, err := sshsig.Sign(strings.NewReader(signed), signer, sshsig.HashSHA512, namespace)
@@ -74,6 +76,58 @@ func FuzzVerifySignature(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data, signature []byte) {
 		if err := artifacts.VerifySignature(data, signature, keys); err == nil && string(data) != signed {
 			t.Errorf("%q was never signed", data)
+		}
+	})
+}
+
+// Whatever a location is, it can be a word of a script, and is of one version.
+func FuzzParseLocation(f *testing.F) {
+	for _, text := range []string{"/opt/{{version}}", "http://10.1.2.3:8080/b/{{version}}", "https://u:p@h/{{version}}",
+		"http://[::1]/{{version}}/", "/a/../{{version}}", "http:///{{version}}", "file:///{{version}}"} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		location, err := artifacts.ParseLocation(text)
+		if err != nil {
+			return
+		}
+		at := location.At("v1.36.3")
+		if strings.ContainsAny(at, " \t\n'\"`$;|&<>()\\*?#{}") || !strings.Contains(at, "v1.36.3") {
+			t.Errorf("%q reaches a script", at)
+		}
+		if location.Remote() == strings.HasPrefix(at, "/") || strings.Contains(at, "/../") && !location.Remote() {
+			t.Errorf("%q", at)
+		}
+	})
+}
+
+// says is a host with one answer for everything.
+type says struct {
+	ssh.Host
+	answer string
+}
+
+func (s says) Run(context.Context, ssh.Command) (ssh.Result, error) {
+	return ssh.Result{Stdout: s.answer}, nil
+}
+
+// What a host says it lacks is never more than what it should have.
+func FuzzLacks(f *testing.F) {
+	sums := []string{strings.Repeat("a", 64), strings.Repeat("b", 64)}
+	for _, text := range []string{"free 100\nend\n", "", "lacks " + sums[0] + " 3\nend\n", "lacks " + sums[1] + " -1\nend\n",
+		"lacks x 99\nfree -1\nend", "lacks " + sums[0] + " 99999999999999999999\nend\n"} {
+		f.Add(text)
+	}
+	files := []artifacts.File{{SHA256: sums[0], Size: 5, Kind: artifacts.Binary, Install: "/a"},
+		{SHA256: sums[1], Size: 7, Kind: artifacts.Image, Images: []string{"x/a:1"}}}
+	f.Fuzz(func(t *testing.T, text string) {
+		lacking, progress, err := artifacts.Lacks(t.Context(), says{answer: text}, files)
+		if err != nil {
+			return
+		}
+		if lacking > len(files) || progress.There < 0 || progress.There > progress.Total ||
+			progress.Done != (lacking == 0) {
+			t.Fatalf("%d files, %+v", lacking, progress)
 		}
 	})
 }

@@ -5,6 +5,7 @@ package inspect_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"unicode/utf8"
 
@@ -36,6 +37,38 @@ func FuzzParse(f *testing.F) {
 		}
 		if facts.MemoryBytes < 0 {
 			t.Fatalf("%d bytes of memory", facts.MemoryBytes)
+		}
+	})
+}
+
+// A baseline knows the traces that it was made of and no other, whatever a host prints.
+func FuzzBaseline(f *testing.F) {
+	for _, text := range []string{"", "traced user\ntrace user\ta\t0:0\n", "trace \t\t\n", "traced a,b:\ntraced x\ntrace x\t\xff\t",
+		"traced user\ntrace user\ta\ntrace user\ta\tb\tc\n"} {
+		f.Add(text, "user:")
+	}
+	f.Fuzz(func(t *testing.T, text, encoded string) {
+		traces := &inspect.Traces{}
+		for line := range strings.SplitSeq(text, "\n") {
+			traces.Take(line)
+		}
+		if other, err := inspect.ParseBaseline(encoded); err == nil && other != nil {
+			other.Later(traces)
+			other.Missing(traces)
+		}
+		own, err := inspect.ParseBaseline(traces.Encode())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if own == nil {
+			return
+		}
+		if later, missing := own.Later(traces), own.Missing(traces); len(later)+len(missing) > 0 {
+			t.Fatalf("of its own it does not know %q, and lacks %q", later, missing)
+		}
+		added := &inspect.Traces{Kinds: traces.Kinds, All: append(traces.All, inspect.Trace{Kind: traces.Kinds[0], Name: text + "+"})}
+		if len(own.Later(added)) != 1 {
+			t.Fatal("what came since is not seen")
 		}
 	})
 }
