@@ -107,13 +107,12 @@ func followVersion(s facts) *controlplane.Step {
 	for _, machine := range s.Machines {
 		if machine.Kubelet != s.Version {
 			return s.wait(s.ongoing(), controlplane.ReasonMachineNotReady, "waiting for Machine %s: its kubelet runs %q, not "+
-				"%s; if that stays so, have it replaced: annotate it with cluster.x-k8s.io/remediate-machine", machine.Name,
-				machine.Kubelet, s.Version)
+				"%s; if that stays so, %s", machine.Name, machine.Kubelet, s.Version, haveReplaced)
 		}
 	}
 	if s.AddonsProblem != "" {
 		return s.wait(s.during(controlplane.Rollout), controlplane.ReasonAddonsUnknown,
-			"CoreDNS and kube-proxy cannot follow: %s", s.AddonsProblem)
+			"CoreDNS and kube-proxy cannot follow: %s. It is tried again until that is mended", s.AddonsProblem)
 	}
 	if !s.AddonsCurrent {
 		followers := "CoreDNS and kube-proxy"

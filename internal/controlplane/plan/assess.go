@@ -108,6 +108,8 @@ func (s facts) castsNoVote(step *controlplane.Step) bool {
 	return step.Kind == controlplane.RemoveEtcdMember
 }
 
+const deletingSays = "condition Deleting of each Machine says what it waits for"
+
 // tearDown deletes the control plane: after the workers, all Machines at once, without regard for etcd.
 func tearDown(s facts) *controlplane.Step {
 	if !s.Deleting {
@@ -120,10 +122,13 @@ func tearDown(s facts) *controlplane.Step {
 					"the Cluster is being deleted")
 			}
 		}
-		return s.wait(controlplane.Delete, controlplane.ReasonClusterDeleting, "the Cluster is being deleted")
+		return s.wait(controlplane.Delete, controlplane.ReasonClusterDeleting,
+			"the Cluster is being deleted: Cluster API deletes the control plane once nothing else is left of it, and "+
+				"condition Deleting of the Cluster says what that is")
 	}
 	if s.Workers > 0 {
-		return s.wait(controlplane.Delete, controlplane.ReasonWorkersFirst, "%d worker Machines go first", s.Workers)
+		return s.wait(controlplane.Delete, controlplane.ReasonWorkersFirst, "%d worker Machines go first; "+deletingSays,
+			s.Workers)
 	}
 	if len(s.Machines)+len(s.PreCreated) == 0 {
 		return &controlplane.Step{Kind: controlplane.RemoveFinalizer, Operation: controlplane.Delete, MayProceed: true,
@@ -136,8 +141,8 @@ func tearDown(s facts) *controlplane.Step {
 		return s.depart(controlplane.Machine{}, controlplane.DeleteAll, controlplane.ReasonControlPlaneGoing,
 			"deleting all control-plane Machines")
 	}
-	return s.wait(controlplane.Delete, controlplane.ReasonMachinesGoing, "%d control-plane Machines are being deleted",
-		len(s.Machines))
+	return s.wait(controlplane.Delete, controlplane.ReasonMachinesGoing, "%d control-plane Machines are being deleted; "+
+		deletingSays, len(s.Machines))
 }
 
 // initialize makes the first Machine and waits for it.
@@ -151,7 +156,8 @@ func initialize(s facts) *controlplane.Step {
 				"all Machines of the control plane are gone, and with them the "+
 					"cluster's data: a new kubeadm init would hide that. Delete the Cluster and make it again, from a backup of etcd")
 		case !s.Certificates:
-			return s.wait(controlplane.Initialize, controlplane.ReasonCertificates, "waiting for the cluster's certificates")
+			return s.wait(controlplane.Initialize, controlplane.ReasonCertificates, "waiting for the cluster's certificates; "+
+				certificatesSay)
 		}
 		if step := leaveNobodyBehind(s, controlplane.Initialize, "the control plane needs its first Machine"); step != nil {
 			return step
@@ -181,6 +187,8 @@ func initialize(s facts) *controlplane.Step {
 	}
 	if !machine.UpToDate {
 		message += ". It was made from an earlier spec: delete it to start over with the present one"
+	} else {
+		message += ". If it will not come, " + haveReplaced
 	}
 	return s.waitFor(machine, controlplane.ReasonInitializing, "%s", message)
 }

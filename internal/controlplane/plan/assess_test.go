@@ -28,7 +28,7 @@ func TestScripts(t *testing.T) {
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
 			switch d.Cmd {
 			case "decide":
-				return tell(Assess(parse(t, d)).Step) + "\n"
+				return answer(t, Assess(parse(t, d)).Step) + "\n"
 			case "cluster":
 				var replicas int
 				var version string
@@ -82,7 +82,7 @@ func TestScripts(t *testing.T) {
 				if err := w.apply(step); err != nil {
 					t.Fatalf("broken promise: %v", err)
 				}
-				return tell(step) + "\n"
+				return answer(t, step) + "\n"
 			case "settle":
 				return settleWorld(t, w, drawn)
 			case "die-newest":
@@ -127,7 +127,7 @@ func settleWorld(t *testing.T, w *world, drawn bool) string {
 	for range 300 {
 		step := Assess(w.observe()).Step
 		w.InFlight = controlplane.InFlight{Operation: step.Operation, Machine: step.Machine}
-		if line := tell(step); line != last {
+		if line := answer(t, step); line != last {
 			last = line
 			if drawn {
 				line = fmt.Sprintf("%-44s %s", draw(w), line)

@@ -95,13 +95,22 @@ func (s facts) mayVote(machine controlplane.Machine) bool {
 	return state.Counts() || state == quorum.MemberUnknown && (machine.Node != "" || machine.Joined)
 }
 
-// explained adds to what is wrong with a Machine what helps when its member is dead and nobody has asked for its
-// replacement: a silent host may be back any moment, so only somebody else can say that it will not.
+// explained adds to what is wrong with a Machine what ends that. Where nobody has asked for its replacement, somebody
+// can: a silent host may be back any moment, so only a person can say that it will not. Where it was asked for, that
+// waits too. What is wrong with a full database says itself how to make room.
 func (s facts) explained(machine controlplane.Machine, problem string) string {
-	if reason, _ := s.unhealthyReason(machine); s.memberState(machine) != quorum.MemberDead || reason != "" {
+	reason, _ := s.unhealthyReason(machine)
+	switch state := s.memberState(machine); {
+	case state == quorum.MemberFull:
 		return problem
+	case reason == "" && state == quorum.MemberDead:
+		return problem + "; if it will not be back, " + haveReplaced
+	case reason == "":
+		return problem + "; if that stays so, " + haveReplaced
+	case machine.Health.Spared != "":
+		return problem + "; it is not replaced, because " + machine.Health.Spared
 	}
-	return problem + "; if it will not be back, have it replaced: annotate it with cluster.x-k8s.io/remediate-machine"
+	return problem + "; it is to be replaced, and condition Remediating says what that waits for"
 }
 
 // neverJoined reports whether the Machine holds nothing of the cluster: no node, and certainly no etcd member.

@@ -33,15 +33,15 @@ func finalize(s facts, machine controlplane.Machine) *controlplane.Step {
 		return step
 	}
 	if !machine.AtTermination {
-		return s.waitFor(machine, controlplane.ReasonDraining, "Machine %s is being deleted: waiting until it is drained",
-			machine.Name)
+		return s.waitFor(machine, controlplane.ReasonDraining, "Machine %s is being deleted: waiting until it is drained; "+
+			"its condition Deleting says what keeps it, and spec.deletion.nodeDrainTimeoutSeconds bounds that", machine.Name)
 	}
 	if step := evict(s, machine); step != nil {
 		return step
 	}
 	if len(machine.OtherHooks) > 0 {
-		return s.waitFor(machine, controlplane.ReasonOtherHooks, "Machine %s is being deleted: waiting for the hooks %s",
-			machine.Name, list(machine.OtherHooks))
+		return s.waitFor(machine, controlplane.ReasonOtherHooks, "Machine %s is being deleted: waiting for the hooks %s, "+
+			"which whoever set them takes off, or you", machine.Name, list(machine.OtherHooks))
 	}
 	member := s.memberOf(machine)
 	if s.memberState(machine) == quorum.MemberJoining {
@@ -102,7 +102,7 @@ func stopAPIServer(s facts, machine controlplane.Machine, member *quorum.Member)
 			"having the API server of Machine %s leave before its etcd member, without which it would hang", machine.Name)
 	case controlplane.APIServerLeaving:
 		return s.waitFor(machine, controlplane.ReasonAPIServerLeaves,
-			"Machine %s is being deleted: waiting until its API server has left", machine.Name)
+			"Machine %s is being deleted: waiting until its API server has left, for minutes at most", machine.Name)
 	}
 	return nil
 }

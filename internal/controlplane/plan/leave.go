@@ -136,7 +136,8 @@ func approveDrain(s facts, machine controlplane.Machine) *controlplane.Step {
 	// which nothing can while this learner is there.
 	if other := s.onItsWay(machine); other != "" && s.stateOf(*member) != quorum.MemberDead && !s.besideOnlyVoter(member) {
 		return s.waitFor(machine, controlplane.ReasonOneAtATime,
-			"Machine %s is being deleted but kept until Machine %s, which leaves now, is gone", machine.Name, other)
+			"Machine %s is being deleted but kept until Machine %s, which leaves now, is gone; condition Deleting of that one "+
+				"says what it waits for", machine.Name, other)
 	}
 	verdict := s.mayDepart(machine, s.terms(machine))
 	if !verdict.Allowed {
@@ -153,11 +154,16 @@ func approveDrain(s facts, machine controlplane.Machine) *controlplane.Step {
 		"Machine %s is being deleted: etcd can do without its member, so its drain can begin", machine.Name)
 }
 
+// contradiction is what a person can do when members speak for different clusters.
+const contradiction = "Stop etcd on the hosts that contradict the cluster which is to stay (docs/control-plane.md)"
+
 func etcdUnknown(s facts, machine controlplane.Machine) *controlplane.Step {
 	step := s.waitFor(machine, controlplane.ReasonConnectionDown,
 		"Machine %s keeps its host until its etcd member is removed, but etcd cannot be read: %s",
 		machine.Name, s.Etcd.Problem)
-	if !s.Etcd.Contradicts {
+	if s.Etcd.Contradicts {
+		step.Message += ". " + contradiction
+	} else {
 		step.Message += ". If the cluster is lost, delete the Cluster; or remove our hooks from the Machine, and the one " +
 			"in spec.lifecycleHooks from its QuoinMachine"
 	}
@@ -215,7 +221,7 @@ func replaceFirst(s facts, leaving controlplane.Machine, verdict quorum.Verdict)
 			"back: %s", held, s.DeadMemberTimeout, s.memberOf(leaving).Problem)
 	}
 	if !s.Initialized || !s.Reachable {
-		return s.waitFor(leaving, controlplane.ReasonQuorum, "%s", held)
+		return s.waitFor(leaving, controlplane.ReasonQuorum, "%s; %s", held, unreachable)
 	}
 	if step := reschedule(s); step != nil {
 		return step

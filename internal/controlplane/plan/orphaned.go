@@ -52,9 +52,8 @@ func dropOrphanedMembers(s facts) *controlplane.Step {
 	for _, machine := range s.active() {
 		if len(orphaned) > 0 && machine.Node == "" && machine.HostClaimed {
 			return s.waitFor(machine, controlplane.ReasonMachineNotReady,
-				"an etcd member (%x) may belong to Machine %s, which has no Node yet: %s; if it will not come, have it "+
-					"replaced: annotate it with cluster.x-k8s.io/remediate-machine",
-				orphaned[0].ID, machine.Name, s.shortcoming(machine))
+				"an etcd member (%x) may belong to Machine %s, which has no Node yet: %s; if it will not come, %s",
+				orphaned[0].ID, machine.Name, s.shortcoming(machine), haveReplaced)
 		}
 	}
 	unclaimed := s.unclaimed()
@@ -87,7 +86,7 @@ func (s facts) dropOrphanedMember(member quorum.Member) *controlplane.Step {
 	// By the quorum alone: nobody looks after it, and while it is there nothing joins.
 	if verdict := s.mayRemove(member.ID, quorum.ByQuorumAlone(s.DeadMemberTimeout)); !verdict.Allowed {
 		return s.wait(s.ongoing(), controlplane.ReasonQuorum, "etcd member %x (%s) has no Machine but cannot be removed: %s",
-			member.ID, member.Name, verdict.Message)
+			member.ID, member.Name, refusedBy(verdict))
 	}
 	why := "whose Machine is gone"
 	if ordered {

@@ -58,23 +58,32 @@ func refuseReplicas(s facts) *controlplane.Step {
 	return nil
 }
 
+const unreachable = "the workload cluster's API does not answer, and nothing is changed until it does: look at its " +
+	"endpoint, and at the API servers on the hosts"
+
 // requireReachability makes sure that later rules know what they decide about.
 func requireReachability(s facts) *controlplane.Step {
 	if !s.Reachable {
-		return s.wait(s.ongoing(), controlplane.ReasonConnectionDown, "the workload cluster's API does not answer")
+		return s.wait(s.ongoing(), controlplane.ReasonConnectionDown, unreachable)
 	}
 	if s.StackedEtcd && !s.Etcd.Known {
-		return s.wait(s.ongoing(), controlplane.ReasonConnectionDown, "etcd cannot be read: %s", s.Etcd.Problem)
+		wayOut := "Nothing is changed until it can: make a control-plane host reachable"
+		if s.Etcd.Contradicts {
+			wayOut = contradiction
+		}
+		return s.wait(s.ongoing(), controlplane.ReasonConnectionDown, "etcd cannot be read: %s. %s", s.Etcd.Problem, wayOut)
 	}
 	return nil
 }
+
+const certificatesSay = "condition CertificatesAvailable says which are missing, and why"
 
 func requireCertificates(s facts) *controlplane.Step {
 	if s.Certificates {
 		return nil
 	}
 	return s.wait(s.ongoing(), controlplane.ReasonCertificates,
-		"the cluster's certificates are missing, so no Machine can join")
+		"the cluster's certificates are missing, so no Machine can join; "+certificatesSay)
 }
 
 // fitStrategy refuses a spec that its strategy cannot roll.
@@ -180,7 +189,8 @@ func backUp(s facts) *controlplane.Step {
 			"asking for a snapshot of etcd before the next Machine is replaced: %s", s.Backup.Last)
 	}
 	return s.wait(controlplane.SnapshotEtcd, controlplane.ReasonBackup,
-		"waiting for a snapshot of etcd before the next Machine is replaced: %s", s.Backup.Last)
+		"waiting for a snapshot of etcd before the next Machine is replaced: %s; condition BackupHealthy says why none comes, "+
+			"and without spec.backup none is waited for", s.Backup.Last)
 }
 
 // refuseStale changes nothing once a single host of the control plane has said that it serves a newer generation. The

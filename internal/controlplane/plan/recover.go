@@ -107,7 +107,8 @@ func (s facts) fetching(r controlplane.Recovery) *controlplane.Step {
 				"before any etcd member is stopped", r.ID, r.Snapshot, r.Machine).WithMachine(r.Machine)
 	}
 	return s.wait(controlplane.Recover, controlplane.ReasonRecoveryFetching,
-		"snapshot %s is brought to the host of Machine %s before any etcd member is stopped: %s",
+		"snapshot %s is brought to the host of Machine %s before any etcd member is stopped: %s. What fails is tried again; for "+
+			"another snapshot, ask under another id",
 		r.Snapshot, r.Machine, r.Delivery).WithMachine(r.Machine)
 }
 
@@ -125,7 +126,7 @@ func (s facts) refuseRecovery(r controlplane.Recovery) string {
 	index := slices.IndexFunc(s.Machines, func(m controlplane.Machine) bool { return m.Name == r.Machine })
 	switch {
 	case s.Etcd.Contradicts:
-		return s.Etcd.Problem
+		return s.Etcd.Problem + ". " + contradiction
 	case slices.ContainsFunc(slices.Collect(maps.Values(r.Hosts)), func(h controlplane.RecoveryHost) bool {
 		return h.Ordered
 	}):
@@ -225,7 +226,7 @@ func withData(r controlplane.Recovery) string {
 
 // recoveryWaits has no bound. Another survivor would have other writes than this one: who wants one says so.
 func (s facts) recoveryWaits(machine string, host controlplane.RecoveryHost, what string) *controlplane.Step {
-	text := fmt.Sprintf("the host of Machine %s %s", machine, what)
+	text := fmt.Sprintf("the host of Machine %s %s, in the time that its steps have", machine, what)
 	if host.Message != "" {
 		text += ": " + host.Message
 	}

@@ -283,7 +283,8 @@ func (s facts) othersCarry(target controlplane.UnhealthyMachine,
 	}
 	if !s.servedWithout(target.Machine) && len(s.active()) > 1 {
 		return remediating(target, s.wait(controlplane.Remediate, controlplane.ReasonQuorum,
-			"Machine %s is ill but stays: no other Machine serves the cluster's API", target.Machine.Name))
+			"Machine %s is ill but stays until another one serves the cluster's API: none does now. Repair another one first",
+			target.Machine.Name))
 	}
 	return nil
 }
@@ -307,7 +308,7 @@ func (s facts) othersJoinable(target controlplane.UnhealthyMachine,
 		if problem := s.outage(machine); problem != "" && machine.Name != target.Machine.Name {
 			return remediating(target, s.wait(controlplane.Remediate, controlplane.ReasonMachineNotReady,
 				"Machine %s is ill: %s. No replacement can join before Machine %s works or is replaced itself: %s",
-				target.Machine.Name, target.Message, machine.Name, problem))
+				target.Machine.Name, target.Message, machine.Name, s.explained(machine, problem)))
 		}
 	}
 	return nil

@@ -36,7 +36,7 @@ func TestRemediationScripts(t *testing.T) {
 				fmt.Fprintf(&lines, "lost: for good=%t\n", loss.ForGood)
 			}
 			step := Assess(s).Step
-			fmt.Fprintln(&lines, tell(step))
+			fmt.Fprintln(&lines, answer(t, step))
 			if step.Attempt != nil {
 				fmt.Fprintf(&lines, "attempt: for %s, retry %d\n", step.Attempt.Machine, step.Attempt.RetryCount)
 			}

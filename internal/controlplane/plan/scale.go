@@ -42,8 +42,8 @@ func join(s facts, reason, message string) *controlplane.Step {
 	if s.StackedEtcd {
 		verdict := quorum.Judge(s.membership(), quorum.Operation{Kind: quorum.AddLearner}, quorum.ToJoin(s.Replicas))
 		if !verdict.Allowed {
-			return s.wait(s.ongoing(), controlplane.ReasonQuorum, "%s, but none can join now: %s. %s", message, verdict.Message,
-				verdict.WayOut)
+			return s.wait(s.ongoing(), controlplane.ReasonQuorum, "%s, but none can join now: %s", message,
+				refusedBy(verdict))
 		}
 	}
 	if step := s.allowHostClaim(reason, message); step != nil {
@@ -58,14 +58,15 @@ func remove(s facts, machine controlplane.Machine, operation controlplane.Operat
 	terms quorum.Terms) *controlplane.Step {
 	if s.StackedEtcd {
 		if verdict := s.mayDepart(machine, terms); !verdict.Allowed {
-			return s.waitFor(machine, controlplane.ReasonQuorum, "Machine %s cannot go: %s", machine.Name, verdict.Message)
+			return s.waitFor(machine, controlplane.ReasonQuorum, "Machine %s cannot go: %s", machine.Name,
+				refusedBy(verdict))
 		}
 		if step := handOver(s, machine, operation, reason); step != nil {
 			return step
 		}
 		if s.leads(machine) != nil {
-			return s.waitFor(machine, controlplane.ReasonQuorum, "Machine %s cannot go: no other member can lead etcd",
-				machine.Name)
+			return s.waitFor(machine, controlplane.ReasonQuorum, "Machine %s cannot go: no other member can lead etcd. "+
+				"Wait until another one works on a Machine that stays", machine.Name)
 		}
 	}
 	return change(controlplane.DeleteMachine, operation, reason, "deleting Machine %s",

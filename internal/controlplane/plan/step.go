@@ -8,7 +8,14 @@ import (
 	"strings"
 
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/quorum"
 )
+
+// haveReplaced is what a person can do about a Machine that will never work.
+const haveReplaced = "have it replaced: annotate it with cluster.x-k8s.io/remediate-machine"
+
+// refusedBy is why the quorum forbids something, and what a person can do about that.
+func refusedBy(verdict quorum.Verdict) string { return verdict.Message + ". " + verdict.WayOut }
 
 // wait is a step that waits for something else to happen.
 func (s facts) wait(operation controlplane.Operation, reason, format string, args ...any) *controlplane.Step {

@@ -59,7 +59,8 @@ func leaveFirst(s facts, leaving controlplane.Machine) *controlplane.Step {
 	for _, machine := range s.scheduled() {
 		if problem := s.shortcoming(machine); problem != "" && machine.Name != leaving.Name {
 			return s.waitFor(machine, controlplane.ReasonMachineNotReady,
-				"waiting for Machine %s, before Machine %s leaves without a replacement: %s", machine.Name, leaving.Name, problem)
+				"waiting for Machine %s, before Machine %s leaves without a replacement: %s", machine.Name, leaving.Name,
+				s.explained(machine, problem))
 		}
 	}
 	if step := beforeJoin(s); step != nil {

@@ -4,11 +4,19 @@
 package plan
 
 import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 
 	. "github.com/onsi/gomega"
 
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/quorum"
 )
 
 // A wait that rests on a host may last as long as the host likes. So its message says what a person can do.
@@ -78,4 +86,99 @@ func TestAWaitThatRestsOnAHostSaysTheWayOut(t *testing.T) {
 			g.Expect(step.Message).To(ContainSubstring(test.says))
 		})
 	}
+}
+
+const replaced = "cluster.x-k8s.io/remediate-machine"
+
+// endings are, by the reason of a wait, words of which its message has some: the bound, whoever ends it, or what a person
+// can do. What somebody else says, such as why no window is open, has its tests there.
+var endings = map[string][]string{
+	controlplane.ReasonClusterDeleting:  {"once nothing else"},
+	controlplane.ReasonWorkersFirst:     {"condition Deleting"},
+	controlplane.ReasonMachinesGoing:    {"condition Deleting"},
+	controlplane.ReasonVersionSkew:      {"use the form", "; set ", "go to v", "set spec.version back", "is too old", "is to become"},
+	controlplane.ReasonReplicas:         {"set it to", ": set "},
+	controlplane.ReasonMachinesLost:     {"Delete the Cluster"},
+	controlplane.ReasonCertificates:     {"condition CertificatesAvailable"},
+	controlplane.ReasonInitializing:     {replaced, "delete it to start over"},
+	controlplane.ReasonConnectionDown:   {"nothing is changed until", "spec.lifecycleHooks", contradiction, "Nothing is changed until"},
+	controlplane.ReasonMachineNotReady:  {replaced, "condition Remediating", "is not replaced", quorum.MakeRoom},
+	controlplane.ReasonDraining:         {"nodeDrainTimeoutSeconds"},
+	controlplane.ReasonJoinRuns:         {"quoin.cluster.x-k8s.io/abandon"},
+	controlplane.ReasonOtherHooks:       {"whoever set them"},
+	controlplane.ReasonAPIServerLeaves:  {"for minutes at most"},
+	controlplane.ReasonTerminating:      {"condition Ready of its QuoinMachine"},
+	controlplane.ReasonOneAtATime:       {"condition Deleting"},
+	controlplane.ReasonNoSpareHost:      {"register or free one", "Quarantined"},
+	controlplane.ReasonBackup:           {"condition BackupHealthy"},
+	controlplane.ReasonWindowClosed:     {"no window is open"},
+	controlplane.ReasonTooFewToRemove:   {"spec.rollout.strategy"},
+	controlplane.ReasonAddonImages:      {"AddonImagesPresent"},
+	controlplane.ReasonAddonsUnknown:    {"tried again"},
+	controlplane.ReasonRecovering:       {"in the time that its steps have", "under another id"},
+	controlplane.ReasonRecoveryFetching: {"tried again"},
+	controlplane.ReasonRecoveryFencing:  {"quoin.cluster.x-k8s.io/abandon"},
+	controlplane.ReasonRecoveryRefused:  {"under another", "external", "which is to survive", "name exactly those", contradiction},
+	controlplane.ReasonRecoveryFailed:   {"under another id"},
+	controlplane.ReasonQuorumLost:       {"spec.recovery"},
+	controlplane.ReasonStaleClaim:       {"the host knows generation"},
+	controlplane.ReasonQuorum: {"ago and may be back", replaced, "condition Remediating", "is not replaced",
+		"nothing is changed until", quorum.MakeRoom, "Repair ", "Wait until", "Add members first", "Add a host",
+		"Delete one Machine", "Bring back", "Remove one of", "another one serves the cluster's API"},
+	controlplane.ReasonMemberWithoutMachine: {"kubectl annotate quoincontrolplane"},
+	controlplane.ReasonRemediationSuspended: {replaced},
+	controlplane.ReasonRetriesExhausted:     {replaced},
+	controlplane.ReasonRetryLater:           {"the next attempt begins at"},
+}
+
+// endless says of a step that waits that its message does not say what ends that; empty when it does.
+func endless(step controlplane.Step) string {
+	if step.Kind != controlplane.Wait && step.Kind != controlplane.Refuse ||
+		slices.ContainsFunc(endings[step.Reason], func(words string) bool { return strings.Contains(step.Message, words) }) {
+		return ""
+	}
+	return fmt.Sprintf("nobody knows what ends it: %s", tell(step))
+}
+
+// Whatever the reasons of waits are in the sources, each has words that say how it ends; that messages have them is held
+// by the scripts and by the property of any state.
+func TestEachReasonToWaitHasAnEnd(t *testing.T) {
+	g := NewWithT(t)
+	names := map[string]bool{}
+	files, err := filepath.Glob("*.go")
+	g.Expect(err).NotTo(HaveOccurred())
+	for _, file := range files {
+		if strings.HasSuffix(file, "_test.go") {
+			continue
+		}
+		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
+		g.Expect(err).NotTo(HaveOccurred())
+		ast.Inspect(parsed, func(node ast.Node) bool {
+			call, ok := node.(*ast.CallExpr)
+			if !ok {
+				return true
+			}
+			called, _ := call.Fun.(*ast.SelectorExpr)
+			plain, _ := call.Fun.(*ast.Ident)
+			if called != nil && slices.Contains([]string{"wait", "waitFor", "refusal"}, called.Sel.Name) ||
+				plain != nil && plain.Name == "hold" {
+				for _, argument := range call.Args {
+					if reason, ok := argument.(*ast.SelectorExpr); ok && strings.HasPrefix(reason.Sel.Name, "Reason") {
+						names[reason.Sel.Name] = true
+					}
+				}
+			}
+			return true
+		})
+	}
+	g.Expect(names).To(HaveLen(len(endings)), "a reason without an end, or an end without a reason")
+}
+
+// answer tells a step of a script, which fails when nobody knows what ends it.
+func answer(t *testing.T, step controlplane.Step) string {
+	t.Helper()
+	if wrong := endless(step); wrong != "" {
+		t.Error(wrong)
+	}
+	return tell(step)
 }
