@@ -51,13 +51,17 @@ type delivery struct {
 // That a file is about to be brought is told before it is begun, so that whoever comes after a kill knows where to look
 // for it.
 func (r *Reconciler) restore(ctx context.Context, s *reconciliation) (wait time.Duration, handled bool) {
-	recovery := s.controlPlane.Spec.Recovery
-	record := controlplane.RecoveryRecord{}
-	if recovery != nil {
-		record = controlplane.ReadRecoveryRecord(s.controlPlane.Annotations[controlplanev1.RecoveryAnnotation], recovery.ID)
+	recovery, have := s.controlPlane.Spec.Recovery, s.restored()
+	var id string
+	switch {
+	case recovery != nil:
+		id = recovery.ID
+	case have != nil:
+		id = have.RecoveryID
 	}
-	have := s.restored()
-	wanted := record.State == controlplane.RecoveryFetching && recovery.Snapshot != nil
+	record := controlplane.ReadRecoveryRecord(s.controlPlane.Annotations[controlplanev1.RecoveryAnnotation], id)
+	wanted := record.State == controlplane.RecoveryFetching && recovery != nil && recovery.Snapshot != nil
+	begun := record.State == controlplane.RecoveryBegun
 	if have != nil && have.SHA256 == "" && wanted {
 		// Nothing was verified yet, so it goes on with the digest that is asked for now.
 		asked := have.DeepCopy()
@@ -67,7 +71,10 @@ func (r *Reconciler) restore(ctx context.Context, s *reconciliation) (wait time.
 		}
 	}
 	switch {
-	case have != nil && (have.For(recovery) && (wanted || record.State == controlplane.RecoveryBegun)):
+	case have != nil && recovery == nil && begun:
+		// A host may be about to take them, and who puts the recovery back goes on with it.
+		return 0, false
+	case have != nil && have.For(recovery) && (wanted || begun):
 		if have.SHA256 != "" || !wanted {
 			return 0, false
 		}
@@ -135,6 +142,14 @@ func (r *Reconciler) discard(
 	if s.putOff() > 0 {
 		// Snapshots of a cluster that lives do not wait for a host that does not.
 		return 0, false
+	}
+	if recovery := s.controlPlane.Spec.Recovery; have.SHA256 != "" && (recovery == nil || recovery.ID != have.RecoveryID) {
+		// Who puts the recovery back meanwhile does not begin with what is about to go.
+		s.known.delivery = delivery{}
+		left := have.DeepCopy()
+		left.SHA256, left.SizeBytes, left.Message = "", nil, "no recovery wants it, so it is removed"
+		s.setRestored(left)
+		return time.Second, true
 	}
 	host, err := r.hostOfMachine(ctx, s, have.Machine)
 	switch {

@@ -279,3 +279,42 @@ func TestAnUnsignedSnapshotIsTakenByItsDigestAlone(t *testing.T) {
 	w.settle()
 	w.Expect(w.status().Restore.SHA256).To(HaveLen(64), "%v", w.status().Restore)
 }
+
+// A recovery that is taken away and put back as it was finds its snapshot where its hosts look for it, or has it brought
+// again.
+func TestARecoveryThatIsPutBackHasItsSnapshot(t *testing.T) {
+	for state, stays := range map[string]bool{"Fetching": false, "Begun": true} {
+		t.Run(state, func(t *testing.T) {
+			w, shell, name := lost(t, "", "")
+			w.recover(name, "", "Fetching")
+			w.settle()
+			w.settle()
+			delivered := w.status().Restore.SHA256
+			w.Expect(delivered).To(HaveLen(64), "%v", w.status().Restore)
+			received := shell.received
+			w.recover(name, "", state)
+
+			w.edit(func(controlPlane *controlplanev1.QuoinControlPlane) { controlPlane.Spec.Recovery = nil })
+			w.reconcile()
+			w.Expect(shell.removed).To(BeEmpty())
+			if stays {
+				w.Expect(w.status().Restore.SHA256).To(Equal(delivered), "a host may be about to take it")
+			} else {
+				w.Expect(w.status().Restore.SHA256).To(BeEmpty(), "nobody begins with what is about to go")
+			}
+			w.settle()
+			w.settle()
+
+			w.recover(name, "", state)
+			w.settle()
+			w.settle()
+			w.Expect(w.status().Restore.SHA256).To(Equal(delivered))
+			if stays {
+				w.Expect(shell.removed).To(BeEmpty())
+			} else {
+				w.Expect(shell.removed).To(HaveLen(1))
+				w.Expect(shell.received).To(Equal(2 * received))
+			}
+		})
+	}
+}
