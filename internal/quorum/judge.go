@@ -124,6 +124,25 @@ func Judge(m Membership, op Operation, t Terms) Verdict {
 	return v.refuse(ReasonUnknown, "Ask for one of the kinds that there are", "%q is no operation", op.Kind)
 }
 
+// JudgeOneOf judges the departure of one member of which it is only known that it is one of these: each of them may go.
+// So many others of them may be leaving already, of which it is known no better; then all of them are judged together.
+func JudgeOneOf(m Membership, members []uint64, leaving int, t Terms) Verdict {
+	if leaving > 0 || len(members) == 0 {
+		return Judge(m, Operation{Kind: Depart, Members: members}, t)
+	}
+	var worst Verdict
+	for i := range members {
+		verdict := Judge(m, Operation{Kind: Depart, Members: members[i : i+1]}, t)
+		if !verdict.Allowed {
+			return verdict
+		}
+		if worst.Reason == "" {
+			worst = verdict
+		}
+	}
+	return worst
+}
+
 func (v Verdict) refuse(reason, wayOut, format string, args ...any) Verdict {
 	v.Allowed, v.Reason, v.WayOut, v.Message = false, reason, wayOut, fmt.Sprintf(format, args...)
 	return v

@@ -63,3 +63,39 @@ func TestMembership(t *testing.T) {
 	m.Agreed = false
 	g.Expect(m.After(Operation{Kind: Remove, Members: []uint64{0x2a}}).Agreed).To(BeFalse(), "nobody agrees meanwhile")
 }
+
+// Of a Machine whose member is not known any member without a Machine may be the one that goes.
+func TestAMemberThatIsOneOfSeveralIsJudgedAsEach(t *testing.T) {
+	g := NewWithT(t)
+	m := threeHealthy()
+	m.Members = append(m.Members, Member{ID: 4}, Member{ID: 5, Healthy: true})
+	terms := ToLeaveFirst(5, time.Minute)
+	dead := terms
+	dead.DeadMemberTimeout = 0
+	for name, test := range map[string]struct {
+		members []uint64
+		leaving int
+		terms   Terms
+		reason  string
+		allowed bool
+	}{
+		"nobody":                         {nil, 0, terms, "", true},
+		"one that is dead":               {[]uint64{4}, 0, dead, ReasonToleranceLowered, true},
+		"the dead one, or a healthy one": {[]uint64{4, 5}, 0, dead, ReasonQuorumAtRisk, false},
+		"a healthy one, or the dead one": {[]uint64{5, 4}, 0, dead, ReasonQuorumAtRisk, false},
+	} {
+		verdict := JudgeOneOf(m, test.members, test.leaving, test.terms)
+		g.Expect(verdict.Allowed).To(Equal(test.allowed), "%s: %s", name, verdict.Message)
+		g.Expect(verdict.Reason).To(Equal(test.reason), name)
+	}
+
+	m.Members[3].Healthy = true
+	g.Expect(JudgeOneOf(m, []uint64{4, 5}, 0, terms).Reason).To(Equal(ReasonToleranceLowered))
+	g.Expect(JudgeOneOf(m, []uint64{4, 5}, 1, terms).Reason).To(Equal(ReasonOneAtATime))
+	g.Expect(JudgeOneOf(Membership{}, nil, 0, terms).Reason).To(Equal(ReasonUnknown), "nobody knows that there is none")
+	// What is lost meanwhile is said whichever goes.
+	m.Members = append(m.Members, Member{ID: 6, Learner: true})
+	for _, members := range [][]uint64{{5, 6}, {6, 5}} {
+		g.Expect(JudgeOneOf(m, members, 0, terms).Reason).To(Equal(ReasonToleranceLowered))
+	}
+}

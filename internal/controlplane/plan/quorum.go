@@ -54,14 +54,12 @@ func (s facts) mayDepart(machine controlplane.Machine, terms quorum.Terms) quoru
 	} else if s.mayVote(machine) {
 		members = s.orphanedMembers()
 	}
-	verdict := quorum.Verdict{Allowed: true}
+	ids := make([]uint64, 0, len(members))
 	for _, member := range members {
-		operation := quorum.Operation{Kind: quorum.Depart, Members: []uint64{member.ID}}
-		if verdict = quorum.Judge(s.membership(), operation, terms); !verdict.Allowed {
-			break
-		}
+		ids = append(ids, member.ID)
 	}
-	return verdict
+	// Others whose member is not known leave after it: one Machine at a time.
+	return quorum.JudgeOneOf(s.membership(), ids, 0, terms)
 }
 
 // mayRemove judges the removal of a member from etcd.

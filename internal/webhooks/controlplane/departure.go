@@ -124,6 +124,21 @@ func (d *departure) others(filter collections.Func) []string {
 	return slices.Sorted(slices.Values(others.Names()))
 }
 
+// leavingUnknown counts the other Machines that are being deleted and whose member is not known, where this one's is not
+// known either.
+func (d *departure) leavingUnknown() int {
+	if d.member() != nil {
+		return 0
+	}
+	unknown := 0
+	for _, name := range d.leaving() {
+		if !slices.ContainsFunc(d.membership.Members, func(m quorum.Member) bool { return m.Machine == name }) {
+			unknown++
+		}
+	}
+	return unknown
+}
+
 // judge gives the verdict on the departure of this Machine; members of those that leave already are no survivors.
 func (d *departure) judge() quorum.Verdict {
 	if !d.stacked {
@@ -133,7 +148,7 @@ func (d *departure) judge() quorum.Verdict {
 	// is whether that, or a member less meanwhile, is possible at all.
 	terms := quorum.ToLeaveFirst(int(ptr.Deref(d.controlPlane.Spec.Replicas, 1)), 0)
 	terms.MaxAge = membershipMaxAge
-	verdict := quorum.Judge(d.membership, quorum.Operation{Kind: quorum.Depart, Members: d.members()}, terms)
+	verdict := quorum.JudgeOneOf(d.membership, d.members(), d.leavingUnknown(), terms)
 	if verdict.Reason != quorum.ReasonLastMember || !d.holdsOnlyVote() {
 		return verdict
 	}

@@ -251,6 +251,13 @@ func TestMachineDeletion(t *testing.T) {
 			e.member(0).Name, e.member(1).Name = "x0", "x1"
 			goes(e.machines[1])
 		}, "there is a replacement for m1"},
+		"one of five whose host does not say which member it has, as another's does not": {5, func(e *estate) {
+			e.member(0).Machine, e.member(1).Machine = "", ""
+		}, ""},
+		"one of five, of two whose hosts do not say which member they have, of which one is dead": {5, func(e *estate) {
+			e.member(0).Machine, e.member(1).Machine = "", ""
+			e.member(1).Healthy = ptr.To(false)
+		}, "m0 cannot be deleted"},
 		"one of three whose node's name another member has": {3, func(e *estate) {
 			e.member(1).Machine, e.member(1).Name = "", "n0"
 		}, ""},
