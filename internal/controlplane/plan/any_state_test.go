@@ -50,10 +50,10 @@ func forgetful(s facts, step controlplane.Step) string {
 		// In its own words: a voter that works, or of which nobody knows that it does not, or whose disk comes further.
 		works := member != nil && !member.Learner && (member.Healthy || member.Full || member.Unasked ||
 			member.Progress > 0 && member.Silent < s.DeadMemberTimeout)
-		// A node without a member of its own may run the one that nobody knows.
+		// A node without a member of its own may run the one that nobody knows, and so may one whose join still runs.
 		works = works || s.StackedEtcd && slices.ContainsFunc(s.Machines, func(machine controlplane.Machine) bool {
-			return machine.Name == step.Machine && member == nil && machine.HostClaimed && !machine.Joining &&
-				(machine.Node != "" || machine.Joined)
+			return machine.Name == step.Machine && member == nil && machine.HostClaimed &&
+				(machine.Joining || machine.Node != "" || machine.Joined)
 		})
 		if works && !ordered {
 			return fmt.Sprintf("%+v takes a voter beside member %x, which nobody knows", step, unclaimed[0].ID)

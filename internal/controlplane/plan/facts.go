@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/quorum"
@@ -101,7 +102,7 @@ func (s facts) mayVote(machine controlplane.Machine) bool {
 func (s facts) explained(machine controlplane.Machine, problem string) string {
 	reason, _ := s.unhealthyReason(machine)
 	switch state := s.memberState(machine); {
-	case state == quorum.MemberFull:
+	case state == quorum.MemberFull && strings.Contains(problem, quorum.MakeRoom):
 		return problem
 	case reason == "" && state == quorum.MemberDead:
 		return problem + "; if it will not be back, " + haveReplaced

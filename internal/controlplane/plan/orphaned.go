@@ -100,12 +100,13 @@ func (s facts) dropOrphanedMember(member quorum.Member) *controlplane.Step {
 
 // keptByUnclaimed says why a Machine stays: voters work that no Machine runs. What casts no vote goes all the same, for
 // without it the quorum is safer, whoever the others belong to; but not the last Machine through which etcd can be
-// reached, and not one that may run such a voter itself.
+// reached, and not one that may run such a voter itself: so may one whose join still runs, until its host says what it
+// added.
 func (s facts) keptByUnclaimed(machine controlplane.Machine) string {
 	unclaimed, member := s.unclaimed(), s.memberOf(machine)
 	switch {
 	case len(unclaimed) == 0,
-		member == nil && !s.mayVote(machine),
+		member == nil && !s.mayVote(machine) && !(machine.Joining && machine.HostClaimed),
 		member != nil && !s.stateOf(*member).Works() && s.othersStay(member):
 		return ""
 	}
