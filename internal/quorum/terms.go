@@ -46,5 +46,13 @@ func ToLeaveFirst(desired int, deadAfter time.Duration) Terms {
 	return Terms{Desired: desired, Lowered: true, DeadMemberTimeout: deadAfter}
 }
 
+// ToBeDeleted are the terms of a deletion that a person asks for, by a reading that may be so old: no replacement votes
+// yet, and the last reading says whether a voter is healthy, and not since when.
+func ToBeDeleted(desired int, maxAge time.Duration) Terms {
+	terms := ToLeaveFirst(desired, 0)
+	terms.MaxAge = maxAge
+	return terms
+}
+
 // ByQuorumAlone are the terms of what has to go, however many are wanted: a quorum stays, and no more is asked.
 func ByQuorumAlone(deadAfter time.Duration) Terms { return ToLeaveFirst(0, deadAfter) }

@@ -187,7 +187,7 @@ func (s facts) onItsWay(except controlplane.Machine) string {
 
 // leads is the Machine's member while it leads etcd and works; nil else.
 func (s facts) leads(machine controlplane.Machine) *quorum.Member {
-	if member := s.memberOf(machine); member != nil && member.Leader && member.Healthy {
+	if member := s.memberOf(machine); member != nil && member.Leader && s.stateOf(*member) == quorum.MemberHealthy {
 		return member
 	}
 	return nil

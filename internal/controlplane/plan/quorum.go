@@ -15,9 +15,21 @@ import (
 // there is nothing to make a replacement from, or nothing to lose.
 func (s facts) terms(machine controlplane.Machine) quorum.Terms {
 	spare := s.replaceable()
+	return s.toLeave(spare, !spare || s.memberState(machine) == quorum.MemberDead ||
+		s.strategy().leavesFirst() && !machine.UpToDate)
+}
+
+// placeTaken are the terms of a departure after which nothing may be missing: the place of the Machine is taken, or not
+// wanted any more.
+func (s facts) placeTaken(leaving controlplane.Machine) quorum.Terms {
+	return s.toLeave(true, s.memberState(leaving) == quorum.MemberDead)
+}
+
+// toLeave are the terms of a departure, before which a replacement can be made when a host is spare. They are lowered
+// where there is nothing to lose, or to wait for.
+func (s facts) toLeave(spare, lowered bool) quorum.Terms {
 	terms := quorum.ToLeave(s.Replicas, spare, s.DeadMemberTimeout)
-	terms.Lowered = !spare || s.memberState(machine) == quorum.MemberDead ||
-		s.strategy().leavesFirst() && !machine.UpToDate
+	terms.Lowered = lowered
 	return terms
 }
 
@@ -137,7 +149,7 @@ func (s facts) quorumLoss() *controlplane.QuorumLoss {
 		case s.holderGone(member):
 			gone++
 			missing = append(missing, name+" (its host is gone)")
-		case !member.Healthy:
+		case s.stateOf(member) != quorum.MemberHealthy:
 			missing = append(missing, name+" ("+member.Problem+")")
 		default:
 			healthy++
@@ -165,10 +177,13 @@ func (s facts) quorumLoss() *controlplane.QuorumLoss {
 // holderGone reports whether nothing can bring the member back: no Machine has it, or the Machine's host was given up
 // or released.
 func (s facts) holderGone(member quorum.Member) bool {
+	if s.stateOf(member) == quorum.MemberHealthy {
+		return false
+	}
 	for _, machine := range s.Machines {
 		if machine.Name == member.Machine {
-			return !member.Healthy && (machine.Health.Final != "" || machine.Deleting && !machine.Hook)
+			return machine.Health.Final != "" || machine.Deleting && !machine.Hook
 		}
 	}
-	return !member.Healthy
+	return true
 }

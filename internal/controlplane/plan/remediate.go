@@ -231,9 +231,7 @@ func (s facts) remedy(target controlplane.UnhealthyMachine, unhealthy []controlp
 			return remediating(target, step)
 		}
 	}
-	terms := quorum.ToLeave(s.Replicas, false, s.DeadMemberTimeout)
-	terms.Lowered = !surplus || !well
-	step := remove(s, machine, controlplane.Remediate, controlplane.ReasonRemediated, terms)
+	step := remove(s, machine, controlplane.Remediate, controlplane.ReasonRemediated, s.toLeave(false, !surplus || !well))
 	if step.Kind == controlplane.DeleteMachine {
 		step.Message = fmt.Sprintf("replacing Machine %s: %s", machine.Name, target.Message)
 		step.Attempt = attempt

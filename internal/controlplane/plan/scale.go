@@ -73,14 +73,6 @@ func remove(s facts, machine controlplane.Machine, operation controlplane.Operat
 		machine.Name).WithMachine(machine.Name)
 }
 
-// placeTaken are the terms of a departure after which nothing may be missing: the place of the Machine is taken, or not
-// wanted any more.
-func (s facts) placeTaken(leaving controlplane.Machine) quorum.Terms {
-	terms := quorum.ToLeave(s.Replicas, true, s.DeadMemberTimeout)
-	terms.Lowered = s.memberState(leaving) == quorum.MemberDead
-	return terms
-}
-
 // pick is the active Machine that leaves next: one that a user marked, then outdated, then not working, then from the
 // failure domain with most Machines, then the oldest.
 func (s facts) pick() controlplane.Machine {

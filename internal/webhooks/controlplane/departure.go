@@ -146,8 +146,7 @@ func (d *departure) judge() quorum.Verdict {
 	}
 	// Lowered, also when a host is free: then the hook before the drain lets a replacement vote first. What is asked here
 	// is whether that, or a member less meanwhile, is possible at all.
-	terms := quorum.ToLeaveFirst(int(ptr.Deref(d.controlPlane.Spec.Replicas, 1)), 0)
-	terms.MaxAge = membershipMaxAge
+	terms := quorum.ToBeDeleted(int(ptr.Deref(d.controlPlane.Spec.Replicas, 1)), membershipMaxAge)
 	verdict := quorum.JudgeOneOf(d.membership, d.members(), d.leavingUnknown(), terms)
 	if verdict.Reason != quorum.ReasonLastMember || !d.holdsOnlyVote() {
 		return verdict
