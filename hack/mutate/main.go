@@ -3,7 +3,7 @@
 
 // Command mutate changes one thing at a time in packages that decide, and prints what their tests do not notice.
 //
-//	go run ./hack/mutate [--files leave.go] [--shard 1/4] [--changed-since main] internal/quorum ...
+//	go run ./hack/mutate [--files leave.go] [--shard 1/4] [--changed-since main] internal/quorum internal/etcd/read.go ...
 //
 // A survivor is mended by a test, or listed in equivalents.txt with the reason why it changes nothing: a line of
 // "file function: mutated text  # reason", by text and not by line number, so that it outlives changes beside it.
@@ -92,7 +92,7 @@ func run(ctx context.Context, o options, packages []string, out io.Writer) (bad 
 		if len(files) == 0 {
 			continue
 		}
-		suite, err := measure(ctx, dir, scratch, o)
+		suite, err := measure(ctx, filepath.Dir(files[0]), scratch, o)
 		if err != nil {
 			return bad, err
 		}
@@ -163,12 +163,19 @@ func run(ctx context.Context, o options, packages []string, out io.Writer) (bad 
 	return bad, nil
 }
 
-// sources of a package, without its tests, as far as the options pick them.
+// sources of a package, without its tests, as far as the options pick them; or the one that is named.
 func sources(ctx context.Context, dir string, o options) ([]string, error) {
 	dir = filepath.Clean(dir)
-	files, err := filepath.Glob(filepath.Join(dir, "*.go"))
+	pattern := filepath.Join(dir, "*.go")
+	if strings.HasSuffix(dir, ".go") {
+		pattern = dir
+	}
+	files, err := filepath.Glob(pattern)
 	if err != nil {
 		return nil, err
+	}
+	if len(files) == 0 {
+		return nil, fmt.Errorf("there is no source %s", pattern)
 	}
 	changed := ""
 	if o.since != "" {

@@ -57,6 +57,18 @@ func TestWhatACaseAsksIsCovered(t *testing.T) {
 	}
 }
 
+// A file is named where the tests of what is beside it are too slow; one that is none is no success.
+func TestAFileMayBeNamedInsteadOfItsPackage(t *testing.T) {
+	g := NewWithT(t)
+	files, err := sources(t.Context(), "./testdata/tiny/tiny.go", options{})
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(files).To(Equal([]string{"testdata/tiny/tiny.go"}))
+	for _, absent := range []string{"testdata/tiny/huge.go", "testdata/huge"} {
+		_, err = sources(t.Context(), absent, options{})
+		g.Expect(err).To(MatchError(ContainSubstring("there is no source testdata/")), absent)
+	}
+}
+
 // cutter cancels a run when it tells the first survivor.
 type cutter struct {
 	bytes.Buffer
