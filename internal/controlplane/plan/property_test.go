@@ -41,11 +41,12 @@ const (
 	drawMemberLost  = "a member that is lost for good"
 	drawOutage      = "hosts that are away together"
 	drawRetry       = "a replacement that is replaced"
+	drawClock       = "a step of the manager's clock"
 )
 
 var draws = []string{drawPatience, drawUnknown, drawUnconfirmed, drawFull, drawUnasked, drawSlow, drawStray,
 	drawNameless, drawMark, drawByHand, drawJoinFails, drawJoinHangs, drawJoinLost, drawStuck, drawHostLost,
-	drawServerLost, drawMemberLost, drawOutage, drawRetry}
+	drawServerLost, drawMemberLost, drawOutage, drawRetry, drawClock}
 
 // sparedMachine is how a message names a Machine whose replacement only a person can ask for.
 var sparedMachine = regexp.MustCompile(`Machine (\S+) is not replaced now: .* annotate it with ` +
@@ -154,6 +155,8 @@ func TestPromisesHoldAlways(t *testing.T) {
 				if names := w.names(); len(names) > 0 {
 					w.unname(rapid.SampledFrom(names).Draw(t, "nobody says whose"))
 				}
+			case 38:
+				w.stepClock(time.Duration(rapid.SampledFrom([]int{1, -1, 24, -24}).Draw(t, "clock set by")) * time.Hour)
 			case 5, 6:
 				w.fetch()
 				w.cleaned()
@@ -327,6 +330,42 @@ func (w *world) mark(t *rapid.T) {
 	}
 	health.Marked = "its Node lacks a condition"
 	w.note(drawMark)
+}
+
+// stepClock sets the manager's clock. What it wrote down is by the clock before: of attempts and births always; of what it
+// observes only where the clock was set back, because of a step forward the observation takes the step out.
+func (w *world) stepClock(by time.Duration) {
+	move := func(at *time.Time) {
+		if !at.IsZero() {
+			*at = at.Add(-by)
+		}
+	}
+	for i := range w.Machines {
+		health := &w.Machines[i].Health
+		move(&health.Born)
+		if last := health.Replaces; last != nil {
+			moved := *last
+			move(&moved.Time)
+			health.Replaces = &moved
+		}
+		if by < 0 {
+			for _, at := range []*time.Time{&health.SilentSince, &health.AnswersSince, &health.NodeLostSince,
+				&health.NodeReadySince} {
+				move(at)
+			}
+		}
+	}
+	if pending := w.Remediation.Pending; pending != nil {
+		moved := *pending
+		move(&moved.Time)
+		w.Remediation.Pending = &moved
+	}
+	if by < 0 {
+		for name, since := range w.ill {
+			w.ill[name] = since.Add(-by)
+		}
+	}
+	w.note(drawClock)
 }
 
 // misread has a member that works look as if it did not, or again as it is.

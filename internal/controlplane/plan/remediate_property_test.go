@@ -132,7 +132,8 @@ func awayTogether(s controlplane.State) string {
 			continue
 		case !gone.IsZero():
 			away = append(away, gone)
-		case came.Sub(health.Born) > time.Hour && s.Remediation.Now.Sub(came) < 15*time.Minute:
+		case came.Sub(health.Born) > time.Hour && s.Remediation.Now.Sub(came) < 15*time.Minute &&
+			came.Sub(s.Remediation.Now) <= time.Minute: // nobody came back at a time that has yet to come
 			back++
 		}
 		nodes++
