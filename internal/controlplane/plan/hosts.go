@@ -100,7 +100,8 @@ func (s facts) missingHost(leaving controlplane.Machine) string {
 
 // pendingHost says that a host will be free soon.
 func (s facts) pendingHost() string {
-	text := fmt.Sprintf("waiting for one of the %s, which is being reset or inspected, until it is free or Quarantined", cmp.Or(s.Spare.Kind, "hosts"))
+	text := fmt.Sprintf("waiting for one of the %s, which is being reset or inspected, until it is free or Quarantined",
+		cmp.Or(s.Spare.Kind, "hosts"))
 	if s.Spare.Why != "" {
 		text += " (" + s.Spare.Why + ")"
 	}

@@ -189,8 +189,8 @@ func backUp(s facts) *controlplane.Step {
 			"asking for a snapshot of etcd before the next Machine is replaced: %s", s.Backup.Last)
 	}
 	return s.wait(controlplane.SnapshotEtcd, controlplane.ReasonBackup,
-		"waiting for a snapshot of etcd before the next Machine is replaced: %s; condition BackupHealthy says why none comes, "+
-			"and without spec.backup none is waited for", s.Backup.Last)
+		"waiting for a snapshot of etcd before the next Machine is replaced: %s; condition BackupHealthy says why none "+
+			"comes, and without spec.backup none is waited for", s.Backup.Last)
 }
 
 // refuseStale changes nothing once a single host of the control plane has said that it serves a newer generation. The

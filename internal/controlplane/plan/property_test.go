@@ -332,8 +332,8 @@ func (w *world) mark(t *rapid.T) {
 	w.note(drawMark)
 }
 
-// stepClock sets the manager's clock. What it wrote down is by the clock before: of attempts and births always; of what it
-// observes only where the clock was set back, because of a step forward the observation takes the step out.
+// stepClock sets the manager's clock. What it wrote down is by the clock before: of attempts and births always; of what
+// it observes only where the clock was set back, because of a step forward the observation takes the step out.
 func (w *world) stepClock(by time.Duration) {
 	move := func(at *time.Time) {
 		if !at.IsZero() {

@@ -107,8 +107,8 @@ func (s facts) fetching(r controlplane.Recovery) *controlplane.Step {
 				"before any etcd member is stopped", r.ID, r.Snapshot, r.Machine).WithMachine(r.Machine)
 	}
 	return s.wait(controlplane.Recover, controlplane.ReasonRecoveryFetching,
-		"snapshot %s is brought to the host of Machine %s before any etcd member is stopped: %s. What fails is tried again; for "+
-			"another snapshot, ask under another id",
+		"snapshot %s is brought to the host of Machine %s before any etcd member is stopped: %s. What fails is tried again; "+
+			"for another snapshot, ask under another id",
 		r.Snapshot, r.Machine, r.Delivery).WithMachine(r.Machine)
 }
 

@@ -90,18 +90,18 @@ func TestAWaitThatRestsOnAHostSaysTheWayOut(t *testing.T) {
 
 const replaced = "cluster.x-k8s.io/remediate-machine"
 
-// endings are, by the reason of a wait, words of which its message has some: the bound, whoever ends it, or what a person
-// can do. What somebody else says, such as why no window is open, has its tests there.
+// endings are, by the reason of a wait, words of which its message has some: the bound, whoever ends it, or what a
+// person can do. What somebody else says, such as why no window is open, has its tests there.
 var endings = map[string][]string{
 	controlplane.ReasonClusterDeleting:  {"once nothing else"},
 	controlplane.ReasonWorkersFirst:     {"condition Deleting"},
 	controlplane.ReasonMachinesGoing:    {"condition Deleting"},
-	controlplane.ReasonVersionSkew:      {"use the form", "; set ", "go to v", "set spec.version back", "is too old", "is to become"},
+	controlplane.ReasonVersionSkew:      {"use the form", "; set ", "go to v", "set spec.version", "too old", "to become"},
 	controlplane.ReasonReplicas:         {"set it to", ": set "},
 	controlplane.ReasonMachinesLost:     {"Delete the Cluster"},
 	controlplane.ReasonCertificates:     {"condition CertificatesAvailable"},
 	controlplane.ReasonInitializing:     {replaced, "delete it to start over"},
-	controlplane.ReasonConnectionDown:   {"nothing is changed until", "spec.lifecycleHooks", contradiction, "Nothing is changed until"},
+	controlplane.ReasonConnectionDown:   {"othing is changed until", "spec.lifecycleHooks", contradiction},
 	controlplane.ReasonMachineNotReady:  {replaced, "condition Remediating", "is not replaced", quorum.MakeRoom},
 	controlplane.ReasonDraining:         {"nodeDrainTimeoutSeconds"},
 	controlplane.ReasonJoinRuns:         {"quoin.cluster.x-k8s.io/abandon"},
@@ -118,7 +118,7 @@ var endings = map[string][]string{
 	controlplane.ReasonRecovering:       {"in the time that its steps have", "under another id"},
 	controlplane.ReasonRecoveryFetching: {"tried again"},
 	controlplane.ReasonRecoveryFencing:  {"quoin.cluster.x-k8s.io/abandon"},
-	controlplane.ReasonRecoveryRefused:  {"under another", "external", "which is to survive", "name exactly those", contradiction},
+	controlplane.ReasonRecoveryRefused:  {"under another", "external", "is to survive", "exactly those", contradiction},
 	controlplane.ReasonRecoveryFailed:   {"under another id"},
 	controlplane.ReasonQuorumLost:       {"spec.recovery"},
 	controlplane.ReasonStaleClaim:       {"the host knows generation"},
@@ -140,8 +140,8 @@ func endless(step controlplane.Step) string {
 	return fmt.Sprintf("nobody knows what ends it: %s", tell(step))
 }
 
-// Whatever the reasons of waits are in the sources, each has words that say how it ends; that messages have them is held
-// by the scripts and by the property of any state.
+// Whatever the reasons of waits are in the sources, each has words that say how it ends; that messages have them is
+// held by the scripts and by the property of any state.
 func TestEachReasonToWaitHasAnEnd(t *testing.T) {
 	g := NewWithT(t)
 	names := map[string]bool{}

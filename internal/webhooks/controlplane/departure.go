@@ -124,8 +124,8 @@ func (d *departure) others(filter collections.Func) []string {
 	return slices.Sorted(slices.Values(others.Names()))
 }
 
-// leavingUnknown counts the other Machines that are being deleted and whose member is not known, where this one's is not
-// known either.
+// leavingUnknown counts the other Machines that are being deleted and whose member is not known, where this one's is
+// not known either.
 func (d *departure) leavingUnknown() int {
 	if d.member() != nil {
 		return 0
