@@ -19,6 +19,7 @@ import (
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/lifecycle"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/placement"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/steady"
 )
 
@@ -65,16 +66,14 @@ func waits(m *infrav1.QuoinMachine, v *observation) bool {
 		return true
 	}
 	switch provisioned.Reason {
-	case infrav1.HostStepFailedReason, infrav1.HostBootstrapInterruptedReason, infrav1.HostAbandonedReason,
-		infrav1.HostDeadReason,
-		infrav1.HostBootstrapDataInvalidReason, infrav1.HostUnsuitableReason, infrav1.HostClockOffsetReason,
-		infrav1.HostDuplicateReason,
-		infrav1.HostNamespaceNotAllowedReason, infrav1.HostNotAcceptedReason, infrav1.HostMachineMismatchReason:
-		return false
 	case infrav1.HostOperationFailedReason:
 		return ptr.Deref(host.Status.Failures, 0) < patientFailures
+	case infrav1.HostOwnedByOtherReason, infrav1.HostStaleClaimReason:
+		return true // a person says whose it is
+	case infrav1.HostBootstrapDataInvalidReason:
+		return false
 	}
-	return true
+	return !placement.HostFails(provisioned.Reason)
 }
 
 // spare keeps health checks from a Machine that waits, and lets them have it again.

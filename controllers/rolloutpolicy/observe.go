@@ -19,9 +19,11 @@ import (
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/placement"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/rollout"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew/observed"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/text"
 )
 
 // observation is what was read for one decision.
@@ -70,9 +72,9 @@ func (r *Reconciler) observe(
 	}
 	seen.state.Topology = rollout.TopologyOf(cluster, pools.Items)
 	seen.domains = domainsOf(hosted.Items)
-	hosts := map[string]bool{}
+	hosts := map[string]host{}
 	for i := range hosted.Items {
-		hosts[hosted.Items[i].Name] = hosted.Items[i].Spec.ProviderID != ""
+		hosts[hosted.Items[i].Name] = hostOf(&hosted.Items[i])
 	}
 	nodes := r.markedNodes(ctx, cluster)
 	judge, err := r.judgeStarts(ctx, cluster, all.Items)
@@ -148,7 +150,7 @@ func lacks(cluster *clusterv1.Cluster, condition string) string {
 
 // pool adds a MachineDeployment and its Machines.
 func (seen *observation) pool(
-	of *clusterv1.MachineDeployment, sets []clusterv1.MachineSet, machines []clusterv1.Machine, hosts map[string]bool,
+	of *clusterv1.MachineDeployment, sets []clusterv1.MachineSet, machines []clusterv1.Machine, hosts map[string]host,
 	former quoinv1.RolloutProgress, now metav1.Time,
 ) {
 	pool := rollout.Pool{Name: of.Name, Labels: of.Labels, Replicas: int(ptr.Deref(of.Spec.Replicas, 1)),
@@ -182,10 +184,11 @@ func (seen *observation) pool(
 			continue
 		}
 		lacks, since := health(machine)
+		host := hosts[machine.Spec.InfrastructureRef.Name]
 		seen.machines[machine.Name] = machine
 		pool.Machines = append(pool.Machines, rollout.Machine{
 			Name: machine.Name, Created: machine.CreationTimestamp.Time, Outdated: owner.Name != pool.Revision,
-			Deleting: !machine.DeletionTimestamp.IsZero(), Hosted: hosts[machine.Spec.InfrastructureRef.Name],
+			Deleting: !machine.DeletionTimestamp.IsZero(), Hosted: host.claimed, HostFailed: host.failed,
 			Admitted: rollout.AdmittedAt(machine), Gated: rollout.Gated(machine), Joined: machine.Status.NodeRef.IsDefined(),
 			Available: conditions.IsTrue(machine, clusterv1.MachineAvailableCondition),
 			Unhealthy: lacks, Since: since, Departure: departure(machine, own, seen.domains),
@@ -193,6 +196,22 @@ func (seen *observation) pool(
 		})
 	}
 	seen.state.Pools = append(seen.state.Pools, pool)
+}
+
+// host of a QuoinMachine: whether it claimed one, and why that does not become a Node where another one may.
+type host struct {
+	claimed bool
+	failed  string
+}
+
+func hostOf(machine *infrav1.QuoinMachine) host {
+	of := host{claimed: machine.Spec.ProviderID != ""}
+	provisioned := conditions.Get(machine, infrav1.MachineHostProvisionedCondition)
+	if of.claimed && provisioned != nil && provisioned.Status == metav1.ConditionFalse &&
+		placement.HostFails(provisioned.Reason) {
+		of.failed = text.Shorten(provisioned.Reason+": "+provisioned.Message, mostResult)
+	}
+	return of
 }
 
 // health says what a Machine lacks to be Ready but for our gate, and since when it lacks nothing. It asks for what

@@ -290,14 +290,14 @@ func (r *Reconciler) way(
 
 // trialOf and trialShown are a trial as the status has it.
 func trialOf(former quoinv1.RolloutProgress) rollout.Trial {
-	return rollout.Trial{Revision: former.Trial.MachineSet, Since: former.Trial.Since.Time}
+	return rollout.Trial{Revision: former.Trial.MachineSet, Since: former.Trial.Since.Time, Failed: former.Trial.Failed}
 }
 
 func trialShown(trial rollout.Trial) quoinv1.RolloutTrial {
 	if trial.Revision == "" {
 		return quoinv1.RolloutTrial{}
 	}
-	return quoinv1.RolloutTrial{MachineSet: trial.Revision, Since: metav1.NewTime(trial.Since)}
+	return quoinv1.RolloutTrial{MachineSet: trial.Revision, Since: metav1.NewTime(trial.Since), Failed: trial.Failed}
 }
 
 // proofsOf and proofsShown are what was proved of Machines as the status has it.

@@ -23,6 +23,7 @@ import (
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/rollout"
 )
 
 // failing is a world whose template v1 was completed, and whose v2 has a Machine with a host that never joins.
@@ -106,6 +107,61 @@ func TestAFailedTemplateIsSetBack(t *testing.T) {
 			w.Expect(conditions.IsFalse(w.policy(), quoinv1.RolloutPolicyRolledBackCondition)).To(BeTrue())
 		})
 	}
+}
+
+// A host that does not become a Node says nothing about a template, nor does a process that begins anew forget that
+// it failed. What another host may mend no more than this one is held against the template.
+//
+// Proves: C2, C16
+func TestAFailedHostSetsNoTemplateBack(t *testing.T) {
+	w := failing(t, func(int) bool { return false })
+	fails := func(name, reason string) {
+		host := &infrav1.QuoinMachine{}
+		w.read(host, name)
+		w.adjust(host, func() {
+			conditions.Set(host, metav1.Condition{Type: infrav1.MachineHostProvisionedCondition, Status: metav1.ConditionFalse,
+				Reason: reason, Message: "host prod/h1: the disk is full"})
+		})
+	}
+	trial := func() quoinv1.RolloutTrial { return w.policy().Status.MachineDeployments[0].Trial }
+	blue := w.blue()
+	w.adjust(blue, func() {
+		delete(blue.Annotations, quoinv1.RolledBackAnnotation)
+		blue.Spec.Template = template("v3")
+	})
+	third := machineOf("third", "v3")
+	third.Annotations = map[string]string{quoinv1.RolloutAdmittedAnnotation: rollout.Admission(third, w.clock.Now())}
+	w.make(setOf(blue, "v3"), third, hostedBy("third", "quoin://third"))
+	fails("third", infrav1.HostStepFailedReason)
+	w.reconcile()
+	w.Expect(trial()).To(Equal(quoinv1.RolloutTrial{MachineSet: "blue-v3", Failed: "third"}))
+	w.restart()
+	w.clock.Step(time.Hour)
+	w.reconcile()
+	w.Expect(w.blue().Spec.Template.Spec.Version).To(Equal("v3"))
+	w.Expect(w.message(quoinv1.RolloutPolicyStalledCondition)).To(And(ContainSubstring("StepFailed: host prod/h1: the disk"),
+		ContainSubstring("Delete the Machine")))
+
+	w.Expect(w.client.Delete(t.Context(), machineOf("third", "v3"))).To(Succeed())
+	w.make(machineOf("fourth", "v3"), hostedBy("fourth", "quoin://fourth"))
+	fails("fourth", infrav1.HostStepFailedReason)
+	w.reconcile()
+	w.Expect(trial().Failed).To(Equal("third"))
+	w.Expect(trial().Since.Time).To(BeTemporally("==", w.clock.Now()))
+	w.clock.Step(599 * time.Second)
+	w.reconcile()
+	w.Expect(w.blue().Spec.Template.Spec.Version).To(Equal("v3"))
+	w.clock.Step(time.Second)
+	w.reconcile()
+	w.Expect(w.blue().Spec.Template.Spec.Version).To(Equal("v1"))
+}
+
+// Bootstrap data that cannot be carried out are the template's.
+func TestBootstrapDataThatAreInvalidSetATemplateBack(t *testing.T) {
+	of := hostedBy("new", "quoin://new")
+	conditions.Set(of, metav1.Condition{Type: infrav1.MachineHostProvisionedCondition, Status: metav1.ConditionFalse,
+		Reason: infrav1.HostBootstrapDataInvalidReason})
+	NewWithT(t).Expect(hostOf(of)).To(Equal(host{claimed: true}))
 }
 
 // Cluster API deletes a MachineSet with its last Machine: what was recorded is enough. What changes in place stays as a

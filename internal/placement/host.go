@@ -52,6 +52,21 @@ func HostOf(h *infrav1.QuoinHost) Host {
 	return host
 }
 
+// HostFails reports whether a reason why a host does not become a Node is the host's: a Machine like the one that has it
+// may become a Node on another host.
+func HostFails(reason string) bool {
+	switch reason {
+	case infrav1.HostStepFailedReason, infrav1.HostBootstrapInterruptedReason, infrav1.HostOperationFailedReason,
+		infrav1.HostAbandonedReason, infrav1.HostDeadReason, infrav1.HostUnsuitableReason, infrav1.HostClockOffsetReason,
+		infrav1.HostDuplicateReason, infrav1.HostOwnedByOtherReason, infrav1.HostStaleClaimReason,
+		infrav1.HostNamespaceNotAllowedReason, infrav1.HostNotAcceptedReason, infrav1.HostMachineMismatchReason,
+		infrav1.HostUnreachableReason, infrav1.HostAddressRefusedReason, infrav1.HostAuthenticationFailedReason,
+		infrav1.HostCredentialsInvalidReason, infrav1.HostKeyChangedReason, infrav1.HostKeyMissingReason:
+		return true
+	}
+	return false
+}
+
 // CgroupOf is the version of control groups that a kubelet on the host has to be told of; 0 where it is not known, and
 // where the host itself tells it. A host that was inspected before that was asked may do so.
 func CgroupOf(facts *infrav1.HostFacts) int32 {

@@ -54,7 +54,7 @@ func (f *fleet) state() State {
 			p.Machines = append(p.Machines, Machine{Succession: d.succession(n), NoHost: noHost, NeedsUpdate: n.needsUpdate, Returns: !n.hosted.IsZero() && !n.holdsOn,
 				Name: n.name, Created: n.created, Outdated: n.template != d.template,
 				Deleting: !n.deleted.IsZero(), Hosted: !n.hosted.IsZero(), Admitted: n.admitted, Gated: n.gated, Joined: n.joined,
-				Unhealthy: n.lacks(), Since: n.healthy, Available: n.available(), Departure: d.departure(n), Leave: n.leave(f)})
+				Unhealthy: n.lacks(), HostFailed: n.hostFailed, Since: n.healthy, Available: n.available(), Departure: d.departure(n), Leave: n.leave(f)})
 		}
 		s.Pools = append(s.Pools, p)
 	}

@@ -314,7 +314,11 @@ func (p *planner) validate(pool *rules, m Machine) (counts bool) {
 		if d.Message == noNode {
 			why = cmp.Or(m.Unhealthy, noNode)
 		}
-		p.stalls(pool, m, why)
+		wayOut := ""
+		if m.HostFailed != "" {
+			why, wayOut = m.HostFailed, ". Delete the Machine, as a MachineHealthCheck does, and another host is tried"
+		}
+		p.stalls(pool, m, why+wayOut)
 		p.fails(pool, m, why)
 	}
 	p.result.Decisions = append(p.result.Decisions, d)

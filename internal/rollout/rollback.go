@@ -15,7 +15,10 @@ import (
 // proved.
 type Trial struct {
 	Revision string
-	Since    time.Time
+	// Since is zero while the host of the first Machine fails.
+	Since time.Time
+	// Failed is the first Machine, if its host failed: that says nothing about the revision unless another host fails too.
+	Failed string
 }
 
 // Failure is a pool whose template is to be set back: no Machine of it counted, or was validated, in time.
@@ -112,15 +115,27 @@ func (p *planner) trial(pool *rules) Trial {
 			return Trial{}
 		}
 	}
+	trial := Trial{Revision: pool.Revision}
 	if pool.Trial.Revision == pool.Revision {
-		return pool.Trial
+		trial = pool.Trial
 	}
+	hosted := false
 	for _, m := range pool.Machines {
-		if m.stage() == inFlight && m.Hosted {
-			return Trial{Revision: pool.Revision, Since: p.now.Truncate(time.Second)}
+		if m.stage() != inFlight || !m.Hosted {
+			continue
+		}
+		hosted = true
+		if m.HostFailed != "" && (trial.Failed == "" || trial.Failed == m.Name) {
+			return Trial{Revision: pool.Revision, Failed: m.Name} // another host has the whole deadline
 		}
 	}
-	return Trial{}
+	switch {
+	case hosted && trial.Since.IsZero():
+		trial.Since = p.now.Truncate(time.Second)
+	case trial.Since.IsZero() && trial.Failed == "":
+		return Trial{}
+	}
+	return trial
 }
 
 // fails notes a revision that did not work in time. A Machine without a host says nothing about it.

@@ -31,6 +31,7 @@ import (
 //	run [for=1h]     until nothing moves, or the time is over
 //	break <pool>, mend <pool>      Nodes of the present template are not healthy
 //	ill <machine> <why>, well <machine>, delete <machine>, select <machine> <why>
+//	hostfails <machine> <why>    its host is not provisioned
 //	refuse <machine>, permit <machine>      whether the API server lets it be deleted
 //	controlplane unhealthy|outdated <why>, controlplane
 //	at <time>        it is so late; took <pool> <duration>..
@@ -81,7 +82,7 @@ func (f *fleet) command(t *testing.T, d *datadriven.TestData) string {
 		}
 	case "last", "mark", "domains":
 		return f.leaving(t, d)
-	case "ill", "well", "delete", "select":
+	case "ill", "well", "delete", "select", "hostfails":
 		f.happens(d.Cmd, word(0), strings.TrimSpace(d.Input))
 	case "controlplane":
 		f.unhealthy, f.outdated = "", ""
@@ -181,6 +182,8 @@ func (f *fleet) happens(what, machine, why string) {
 				n.deleted = f.now
 			case "select":
 				n.needsUpdate = why
+			case "hostfails":
+				n.hostFailed = why
 			}
 			return
 		}

@@ -84,6 +84,8 @@ type Machine struct {
 	Joined bool
 	// Unhealthy says what the Machine lacks to be Available but for the gate; empty when it lacks nothing.
 	Unhealthy string
+	// HostFailed says why its host does not become a Node, where another one may; empty when nothing speaks against it.
+	HostFailed string
 	// NeedsUpdate says why the Machine is to be replaced although it is at the present template; empty when it is not.
 	NeedsUpdate string
 	// NoHost says why the Machine finds no host that is free; empty when it has one or may still find one.

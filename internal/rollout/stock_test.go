@@ -81,6 +81,8 @@ type node struct {
 	gated    bool
 	joined   bool
 	ill      string
+	// hostFailed says why its host is not provisioned.
+	hostFailed string
 	// domain of its host.
 	domain string
 	// mark is whose delete-machine annotation it carries: ours, a person's, or none.
@@ -299,7 +301,7 @@ func (d *deployment) hosts(now time.Time, broken map[int]bool) {
 		case !n.deleted.IsZero():
 		case n.hosted.IsZero() && !n.admitted.IsZero() && d.spare():
 			n.hosted, n.domain = now, d.emptiest()
-		case !n.joined && !n.hosted.IsZero() && now.Sub(n.hosted) >= joinTakes:
+		case !n.joined && !n.hosted.IsZero() && now.Sub(n.hosted) >= joinTakes && n.hostFailed == "":
 			n.joined, n.healthy = true, now
 			if broken[n.template] {
 				n.ill = "NodeHealthy: kubelet stopped posting node status"

@@ -81,7 +81,14 @@ type RolloutTrial struct {
 	// +kubebuilder:validation:MaxLength=253
 	MachineSet string `json:"machineSet,omitempty"`
 
-	// since a Machine of it had a host.
-	// +required
+	// since a Machine of it had a host; absent while the host of the first one fails.
+	// +optional
 	Since metav1.Time `json:"since,omitempty,omitzero"`
+
+	// failed is the first Machine of it, if its host failed: that says nothing about the template unless another host fails
+	// too.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	Failed string `json:"failed,omitempty"`
 }
