@@ -8,6 +8,10 @@ import (
 	"time"
 
 	. "github.com/onsi/gomega"
+	"k8s.io/utils/ptr"
+
+	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/rollout"
 )
 
 // What Machines took is in the status, and what was measured before is not lost.
@@ -24,4 +28,32 @@ func TestWhatMachinesTakeIsInTheStatus(t *testing.T) {
 	w.Expect(blue.RecentMachineSeconds).To(Equal([]int32{60, 120}))
 	w.Expect(blue.LastMachineSeconds).To(HaveValue(BeEquivalentTo(120)))
 	w.Expect(blue.MedianMachineSeconds).To(HaveValue(BeEquivalentTo(120)))
+}
+
+// Since when something is its reason is of each reason, however its message changes and whatever process looks.
+//
+// Proves: C16
+func TestAReasonHasItsOwnBeginning(t *testing.T) {
+	w := newWorld(t, machineOf("new-0", "v2"), machineOf("new-1", "v2"), hostedBy("new-0", ""), hostedBy("new-1", ""))
+	looks := func(later time.Duration, reason rollout.Reason, since time.Duration) {
+		t.Helper()
+		w.clock.Step(later)
+		w.restart()
+		w.reconcile()
+		blue := w.policy().Status.MachineDeployments[0]
+		w.Expect(blue.Reason).To(Equal(string(reason)), blue.Message)
+		w.Expect(w.clock.Since(blue.Since.Time)).To(Equal(since), blue.Message)
+	}
+	looks(time.Minute, rollout.RollingOut, 0)
+	w.joins("new-0")
+	looks(10*time.Second, rollout.RollingOut, 10*time.Second)
+	policy := w.policy()
+	w.adjust(policy, func() { policy.Spec.PauseAfter = quoinv1.RolloutPauseCanary })
+	looks(time.Minute, rollout.Paused, 0)
+	looks(time.Hour, rollout.Paused, time.Hour)
+	blue := w.blue()
+	w.adjust(blue, func() { blue.Spec.Paused = ptr.To(true) })
+	looks(time.Minute, rollout.Suspended, 0)
+	w.adjust(blue, func() { blue.Spec.Paused = nil })
+	looks(time.Minute, rollout.Paused, 0)
 }

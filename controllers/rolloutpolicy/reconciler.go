@@ -262,7 +262,7 @@ func (r *Reconciler) lead(
 	}
 	failed = errors.Join(failed, r.unmark(ctx, seen, plan))
 	r.recall(cluster, seen, &plan)
-	status := statusOf(policy, plan)
+	status := statusOf(policy, plan, r.Clock.Now())
 	expect(policy, &status, plan, r.Clock.Now())
 	failed = errors.Join(failed, r.record(ctx, seen, &status, plan),
 		r.rollBack(ctx, policy, seen, plan.Failures, &status))

@@ -36,7 +36,7 @@ const (
 var counts = []string{"progress", "outdated", "held", "inFlight", "done", "expectedEnd"}
 
 // statusOf is the status that a plan comes to.
-func statusOf(policy *quoinv1.RolloutPolicy, plan rollout.Result) quoinv1.RolloutPolicyStatus {
+func statusOf(policy *quoinv1.RolloutPolicy, plan rollout.Result, now time.Time) quoinv1.RolloutPolicyStatus {
 	status := *policy.Status.DeepCopy()
 	if plan.Problem != "" {
 		progressing(&status, metav1.ConditionFalse, quoinv1.SelectorInvalidReason, plan.Problem)
@@ -49,7 +49,7 @@ func statusOf(policy *quoinv1.RolloutPolicy, plan rollout.Result) quoinv1.Rollou
 	for _, p := range plan.Progress {
 		done += p.Done
 		all += p.Outdated + p.InFlight + p.Done
-		status.MachineDeployments = append(status.MachineDeployments, progressOf(p, formerOf(policy, p.Pool)))
+		status.MachineDeployments = append(status.MachineDeployments, progressOf(p, formerOf(policy, p.Pool), now))
 		line := fmt.Sprintf("%s: %s", p.Pool, cmp.Or(p.Message, string(p.Reason)))
 		switch p.Reason {
 		case rollout.UpToDate:
@@ -96,12 +96,16 @@ func progressing(status *quoinv1.RolloutPolicyStatus, is metav1.ConditionStatus,
 		Status: is, Reason: reason, Message: text.Shorten(message, mostMessage)})
 }
 
-func progressOf(p rollout.Progress, former quoinv1.RolloutProgress) quoinv1.RolloutProgress {
+func progressOf(p rollout.Progress, former quoinv1.RolloutProgress, now time.Time) quoinv1.RolloutProgress {
 	number := func(n int) *int32 { return ptr.To(int32(n)) } //nolint:gosec // nobody has that many Machines
+	since := former.Since
+	if former.Reason != string(p.Reason) || since.IsZero() {
+		since = metav1.NewTime(now.Truncate(time.Second))
+	}
 	return quoinv1.RolloutProgress{Name: p.Pool, Group: p.Group, Outdated: number(p.Outdated), Held: number(p.Held),
 		InFlight: number(p.InFlight), Done: number(p.Done), MaxSurge: number(p.Limits.Surge),
 		MaxUnavailable: number(p.Limits.Unavailable), Completed: p.Completed, Selected: p.Selected,
-		DoneOf: number(p.DoneOf), LastTermination: metav1.NewTime(p.LastTermination), Reason: string(p.Reason),
+		DoneOf: number(p.DoneOf), LastTermination: metav1.NewTime(p.LastTermination), Reason: string(p.Reason), Since: since,
 		RolloutPace: paceShown(p),
 		RolloutRecord: quoinv1.RolloutRecord{
 			Recorded: former.Recorded, Trial: trialShown(p.Trial), Proved: proofsShown(p.Proofs)},

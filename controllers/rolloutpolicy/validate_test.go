@@ -118,7 +118,7 @@ func TestAMachineCountsWhenTheClusterIsValidated(t *testing.T) {
 	v.Expect(v.record().Results[2].Message).To(Equal("the status is 503 and should be 200"))
 	v.Expect(v.reconcile().RequeueAfter).To(Equal(30 * time.Second))
 	v.Expect(conditions.GetMessage(v.machine("new-0"), quoinv1.MachineRolloutValidatedCondition)).
-		To(ContainSubstring("the Cluster does not validate: shop: the status is 503"))
+		To(ContainSubstring("the Cluster does not validate, and is looked at again: shop: the status is 503"))
 
 	v.ill.Store(false)
 	v.clock.Step(30 * time.Second)

@@ -17,7 +17,7 @@ type departure struct {
 	preDrain, preTerminate bool
 	tainted, cordoned      bool
 	excluded               bool
-	unreachable            bool
+	unreachable, unread    bool
 	// pods that are to be evicted; those that are protected are not, and those that hang never end.
 	pods               int
 	protected, hanging bool
@@ -105,10 +105,13 @@ func (n *node) departing() string {
 func (n *node) leave(f *fleet) Leave {
 	l := Leave{PreDrain: n.preDrain, PreTerminate: n.preTerminate, Excluded: n.excluded, Began: n.began, Passed: n.passed,
 		NodeName: n.name}
-	l.Node = Node{Known: n.joined, Unreachable: n.unreachable, Unschedulable: n.cordoned, Marked: n.tainted,
+	l.Node = Node{Known: n.joined && !n.unread, Unreachable: n.unreachable, Unschedulable: n.cordoned, Marked: n.tainted,
 		Listed: n.joined && !n.deleted.IsZero(), Volumes: slices.Repeat([]string{"prod/data"}, n.volumes)}
 	if n.deleted.IsZero() {
 		return l
+	}
+	if n.preDrain {
+		l.Held = n.deleted
 	}
 	if n.pods > 0 && !n.passed.IsZero() {
 		n.emptied = f.now
@@ -183,7 +186,7 @@ func (d *deployment) endangered() *node {
 //	pods <pool> <n>                 that every Node runs, and a drain evicts
 //	volumes <pool> <n>              that are attached to every Node
 //	drainTimeout <pool> <duration>  nodeDrainTimeoutSeconds of every Machine
-//	protect, loosen, hang, unreachable, cordon, exclude, unhook <machine>
+//	protect, loosen, hang, unreachable, unread, cordon, exclude, unhook <machine>
 //	kubelet <pool> <version>        of Machines that are made from its template
 //	nodes                           which are tainted or cordoned, and what their kubelets are
 func (f *fleet) depicts(what string, words []string) (says string, known bool) {
@@ -229,6 +232,8 @@ func (n *node) is(what string) bool {
 		n.hanging = true
 	case "unreachable":
 		n.unreachable, n.ill = true, "NodeHealthy: kubelet stopped posting node status"
+	case "unread":
+		n.unread = true
 	case "cordon":
 		n.cordoned = true
 	case "exclude":

@@ -367,7 +367,8 @@ func (l *leaver) afterDrain(m Machine, over bool) (Action, Reason, string) {
 		return Terminate, DrainGivenUp, "its pods cannot be read, and the time for its drain is over"
 	case !node.Listed:
 		l.again(podsRecheck)
-		return HoldTermination, NodeUnknown, "its pods cannot be read: " + cmp.Or(m.Leave.Says, "the Cluster does not answer")
+		return HoldTermination, NodeUnknown, "its pods cannot be read, and are asked for again: " +
+			cmp.Or(m.Leave.Says, "the Cluster does not answer")
 	case len(node.Pods) == 0:
 		// Cluster API waited for volumes before it passed, and does not for those of pods that were evicted since.
 		if end := node.Emptied.Add(volumesTake); len(node.Volumes) > 0 && !node.Emptied.IsZero() && l.now.Before(end) &&
@@ -422,7 +423,7 @@ func (l *leaver) force(m Machine) (Action, Reason, string) {
 
 func utc(at time.Time) string { return at.UTC().Format(time.RFC3339) }
 
-const drainIsOff = "the strategy has drainAndTerminate false"
+const drainIsOff = "the strategy has drainAndTerminate false: take that off it, or drain and delete Machines yourself"
 
 // off reports whether nothing of the pool is to be drained or terminated.
 func (r *rules) off() bool { return r.drain != nil && r.drain.off }

@@ -147,14 +147,14 @@ func TestHowAMachineIsDrained(t *testing.T) {
 		"its kubelet went away": {2 * time.Minute, all(passed, listed(0), unreachable),
 			"Terminate (DrainTimeout): the kubelet of its Node does not answer; it is the last one; 13m0s"},
 		"its pods are not known": {2 * time.Minute, passed,
-			"HoldTermination (NodeUnknown): its pods cannot be read: the Cluster does not answer" + again},
+			"HoldTermination (NodeUnknown): its pods cannot be read, and are asked for again: the Cluster does not answer" + again},
 		"its pods are not known, and somebody says why": {2 * time.Minute, all(passed, func(m *Machine, _ *quoinv1.RolloutDrain) {
 			m.Leave.Says = "x509"
-		}), "HoldTermination (NodeUnknown): its pods cannot be read: x509" + again},
-		"nor whether they may be lost": {timeout, passed, "HoldTermination (NodeUnknown): its pods cannot be read: the Cluster " +
+		}), "HoldTermination (NodeUnknown): its pods cannot be read, and are asked for again: x509" + again},
+		"nor whether they may be lost": {timeout, passed, "HoldTermination (NodeUnknown): its pods cannot be read, and are asked for again: the Cluster " +
 			"does not answer" + again},
 		"who proceeds waits for them": {2 * time.Minute, all(passed, proceed),
-			"HoldTermination (NodeUnknown): its pods cannot be read: the Cluster does not answer" + again},
+			"HoldTermination (NodeUnknown): its pods cannot be read, and are asked for again: the Cluster does not answer" + again},
 		"and not for ever": {20 * time.Minute, all(passed, proceed), "Terminate (DrainTimeout): its pods cannot be read, and the " +
 			"time for its drain is over; it is the last one"},
 	} {
@@ -282,11 +282,11 @@ func TestWhatADrainWaitsFor(t *testing.T) {
 			g.pool.OnDelete = true
 		}, drains},
 		"its pool is left alone": {func(g given) { g.pool.Paused = true },
-			"HoldDrain (Suspended): the MachineDeployment is paused"},
+			"HoldDrain (Suspended): the MachineDeployment is paused: resume it"},
 		"the control plane is ill": {func(g given) { g.Unhealthy = "etcd" },
-			"HoldDrain (ControlPlane): the control plane is not healthy: etcd; 1m0s"},
+			"HoldDrain (ControlPlane): workers wait until the control plane is healthy: etcd; 1m0s"},
 		"the control plane comes first": {func(g given) { g.Outdated = "its version" },
-			"HoldDrain (ControlPlane): workers come after the control plane: its version; 1m0s"},
+			"HoldDrain (ControlPlane): workers come after the control plane, when that is replaced: its version; 1m0s"},
 		"the control plane waits for its host": {func(g given) { g.Outdated, g.m.Wanted = "its version", true }, drains},
 		"another pool comes first": {func(g given) {
 			g.Pools = append(g.Pools, Pool{Name: "amber", Replicas: 1, Revision: "2", Stock: Limits{Surge: 1},

@@ -185,7 +185,7 @@ func (p *planner) stopped(pool *rules, _ *room) (Reason, string) { return p.stop
 func (p *planner) afterControlPlane(pool *rules, room *room) (Reason, string) {
 	switch {
 	case p.Outdated != "":
-		return ControlPlane, "workers come after the control plane: " + p.Outdated
+		return ControlPlane, "workers come after the control plane, when that is replaced: " + p.Outdated
 	case pool.Unsupported != "" && (room != nil || pool.staying() < pool.Replicas):
 		return ControlPlane, "what takes the place of a Machine would not start: " + pool.Unsupported
 	}
@@ -221,7 +221,7 @@ func (p *planner) afterPerson(pool *rules, _ *room) (Reason, string) {
 	if pool.pausedAfter == "" {
 		return "", ""
 	}
-	return Paused, fmt.Sprintf("Machine %s is validated and waits for a person", pool.pausedAfter)
+	return Paused, fmt.Sprintf("Machine %[1]s is validated; set spec.continueAfter to %[1]s to go on", pool.pausedAfter)
 }
 
 func (p *planner) canaryAlone(pool *rules, room *room) (Reason, string) {
@@ -229,7 +229,7 @@ func (p *planner) canaryAlone(pool *rules, room *room) (Reason, string) {
 		pool.off() && pool.in(inFlight) == room.inFlight && pool.proved(p.now) {
 		return "", ""
 	}
-	return First, "the first Machine of the present template is tried alone"
+	return First, "the first Machine of the present template is tried alone until it counts"
 }
 
 // full says which limit leaves no room.
@@ -237,11 +237,12 @@ func (p *planner) full(pool *rules, room *room) (Reason, string) {
 	l := pool.limits
 	switch {
 	case pool.pause == quoinv1.RolloutPauseEachMachine && room.inFlight > 0:
-		return InFlight, "one is made at a time, because pauseAfter is EachMachine"
+		return InFlight, "one is made at a time, because pauseAfter is EachMachine: the last one has to count first"
 	case room.inFlight >= l.concurrency():
-		return InFlight, fmt.Sprintf("%d on their way, and %d may be", room.inFlight, l.concurrency())
+		return InFlight, fmt.Sprintf("%d on their way, and %d may be: one has to count first", room.inFlight, l.concurrency())
 	case room.present >= pool.Replicas+l.Surge && room.present >= pool.Replicas:
-		return Surge, fmt.Sprintf("%d Machines for %d replicas, and %d more may be", room.present, pool.Replicas, l.Surge)
+		return Surge, fmt.Sprintf("%d Machines for %d replicas, and %d more may be: one has to leave first", room.present,
+			pool.Replicas, l.Surge)
 	}
 	return "", ""
 }
@@ -255,10 +256,11 @@ func (p *planner) stops(pool *rules) (Reason, string) {
 		return DrainFailed, pool.failed
 	}
 	if p.Unhealthy != "" {
-		return ControlPlane, "the control plane is not healthy: " + p.Unhealthy
+		return ControlPlane, "workers wait until the control plane is healthy: " + p.Unhealthy
 	}
 	if m := pool.failing; m != nil {
-		return GroupUnhealthy, fmt.Sprintf("Machine %s is new and not healthy any more: %s", m.Name, m.Unhealthy)
+		return GroupUnhealthy, fmt.Sprintf("Machine %s is new and not healthy any more: %s. Mend or delete it", m.Name,
+			m.Unhealthy)
 	}
 	return "", ""
 }
@@ -289,8 +291,8 @@ func (p *planner) validate(pool *rules, m Machine) (counts bool) {
 	case p.awaitsValidation(pool, m, &d):
 		p.invalidates(pool, m)
 	case pool.off() && pool.rolling() && !m.Outdated:
-		d.Reason, d.Message = DrainOff, "it is validated and does not count, so that nothing is deleted in exchange: the "+
-			"strategy has drainAndTerminate false"
+		d.Reason, d.Message = DrainOff, "it is validated and does not count, so that nothing is deleted in exchange: "+
+			drainIsOff
 	case p.pauses(pool, m):
 		d.Reason = Paused
 		d.Message = fmt.Sprintf("it is validated; set spec.continueAfter to %s to go on", m.Name)
@@ -314,7 +316,10 @@ func (p *planner) validate(pool *rules, m Machine) (counts bool) {
 		if d.Message == noNode {
 			why = cmp.Or(m.Unhealthy, noNode)
 		}
-		wayOut := ""
+		wayOut := ". Mend or delete the Machine, or take the template before"
+		if d.Reason == NoSpare || m.NoHost != "" {
+			wayOut = "" // said already
+		}
 		if m.HostFailed != "" {
 			why, wayOut = m.HostFailed, ". Delete the Machine, as a MachineHealthCheck does, and another host is tried"
 		}

@@ -52,7 +52,7 @@ func TestWhatStopsAPoolIsFoundOnce(t *testing.T) {
 			pool, want := &pools[i], ""
 			for _, m := range pool.Machines {
 				if m.stage() == counts && m.Unhealthy != "" && m.NeedsUpdate == "" && want == "" {
-					want = fmt.Sprintf("Machine %s is new and not healthy any more: %s", m.Name, m.Unhealthy)
+					want = fmt.Sprintf("Machine %s is new and not healthy any more: %s. Mend or delete it", m.Name, m.Unhealthy)
 				}
 			}
 			if pool.suspended != "" {
@@ -74,14 +74,14 @@ func TestWhatHoldsARollout(t *testing.T) {
 		"nothing does":   {func(*planner, *rules, *room) {}, ": "},
 		"a drain failed": {func(_ *planner, r *rules, _ *room) { r.failed = "it hangs" }, "DrainFailed: it hangs"},
 		"a person is waited for": {func(_ *planner, r *rules, _ *room) { r.pausedAfter = "a" },
-			"PausedAfter: Machine a is validated and waits for a person"},
+			"PausedAfter: Machine a is validated; set spec.continueAfter to a to go on"},
 		"each Machine is tried": {func(_ *planner, r *rules, room *room) {
 			r.pause, room.inFlight = quoinv1.RolloutPauseEachMachine, 1
-		}, "InFlight: one is made at a time, because pauseAfter is EachMachine"},
+		}, "InFlight: one is made at a time, because pauseAfter is EachMachine: the last one has to count first"},
 		"as many as may be are on their way": {func(_ *planner, _ *rules, room *room) { room.inFlight = 2 },
-			"InFlight: 2 on their way, and 2 may be"},
+			"InFlight: 2 on their way, and 2 may be: one has to count first"},
 		"there are as many as may be": {func(_ *planner, _ *rules, room *room) { room.present = 3 },
-			"MaxSurge: 3 Machines for 1 replicas, and 2 more may be"},
+			"MaxSurge: 3 Machines for 1 replicas, and 2 more may be: one has to leave first"},
 		"what takes its place would not start": {func(_ *planner, r *rules, _ *room) { r.Unsupported = "it is newer" },
 			"ControlPlane: what takes the place of a Machine would not start: it is newer"},
 	} {
@@ -105,17 +105,18 @@ func TestWhatANewMachineWaitsFor(t *testing.T) {
 	}{
 		"it soaks": {func(_ *State, policy *quoinv1.RolloutPolicySpec) { policy.SoakSeconds = ptr.To[int32](90) },
 			[]string{"Wait b (Soaking): healthy since 2026-11-23T07:59:00Z, counts at 2026-11-23T08:00:30Z",
-				"Hold c (Canary): the first Machine of the present template is tried alone"}, "", 30 * time.Second},
+				"Hold c (Canary): the first Machine of the present template is tried alone until it counts"}, "", 30 * time.Second},
 		"it soaked for a second": {func(_ *State, policy *quoinv1.RolloutPolicySpec) { policy.SoakSeconds = ptr.To[int32](1) },
 			[]string{"Count b (Validated): it was healthy for 1s",
-				"Hold c (Canary): the first Machine of the present template is tried alone"}, "", 0},
+				"Hold c (Canary): the first Machine of the present template is tried alone until it counts"}, "", 0},
 		"a person is waited for": {func(_ *State, policy *quoinv1.RolloutPolicySpec) {
 			policy.PauseAfter = quoinv1.RolloutPauseCanary
 		}, []string{"Wait b (PausedAfter): it is validated; set spec.continueAfter to b to go on",
-			"Hold c (PausedAfter): Machine b is validated and waits for a person"}, "", 0},
+			"Hold c (PausedAfter): Machine b is validated; set spec.continueAfter to b to go on"}, "", 0},
 		"it takes too long": {func(s *State, policy *quoinv1.RolloutPolicySpec) {
 			s.Pools[0].Machines[1].Unhealthy, policy.DeadlineSeconds = "ill", ptr.To[int32](3600)
-		}, []string{"Wait b (NotHealthy): ill", "Hold c (Canary): the first Machine of the present template is tried alone"},
+		}, []string{"Wait b (NotHealthy): ill",
+			"Hold c (Canary): the first Machine of the present template is tried alone until it counts"},
 			DeadlineExceeded, 0},
 		"it takes the place of one that was selected": {func(s *State, _ *quoinv1.RolloutPolicySpec) {
 			pool := &s.Pools[0]

@@ -114,14 +114,14 @@ func arrange(pools []Pool, policy *quoinv1.RolloutPolicySpec) ([]rules, error) {
 			validation: policy.Validation, onFailure: policy.OnFailure,
 			consents: policy.WhenNoSpare == quoinv1.RolloutWithoutSpareRemoveFirst}
 		if pool.Paused {
-			r.suspended = "the MachineDeployment is paused"
+			r.suspended = "the MachineDeployment is paused: resume it"
 		}
 		strategy, drain := StrategyOf(policy, place), policy.Drain
 		if len(policy.Groups) > 0 {
 			group := policy.Groups[place]
 			r.group = group.Name
 			if ptr.Deref(group.Suspend, false) {
-				r.suspended = fmt.Sprintf("group %s is suspended", group.Name)
+				r.suspended = fmt.Sprintf("group %s is suspended: take suspend off it", group.Name)
 			}
 			r.pause, r.onFailure = cmp.Or(group.PauseAfter, r.pause), cmp.Or(group.OnFailure, r.onFailure)
 			drain, r.validation = cmp.Or(group.Drain, drain), cmp.Or(group.Validation, r.validation)

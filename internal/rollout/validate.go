@@ -307,7 +307,7 @@ func (p *planner) awaits(pool *rules, successes, enough int32) (Reason, string) 
 	case waiting && p.validation.failed != "":
 		return ValidationFailed, p.validation.failed
 	case waiting && failures(record) != "":
-		return Validating, "the Cluster does not validate: " + failures(record)
+		return Validating, "the Cluster does not validate, and is looked at again: " + failures(record)
 	}
 	return Validating, fmt.Sprintf("the Cluster is validated: %d of %d looks in a row found nothing",
 		min(successes, enough-1), enough)

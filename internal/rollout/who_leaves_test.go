@@ -41,22 +41,23 @@ func TestWhatARolloutDeletes(t *testing.T) {
 		want   []string
 	}{
 		"two at once": {nil, []string{"Delete a (Next)", "Delete b (Next)",
-			"Keep c (InFlight): 2 on their way, and 2 may be"}},
+			"Keep c (InFlight): 2 on their way, and 2 may be: one has to count first"}},
 		"as many stay as are asked for": {func(_ *Pool, asked *quoinv1.RolloutStrategy) {
 			asked.MinAvailable = ptr.To(intstr.FromInt32(3))
 		}, []string{"Delete a (Next)", "Keep b (MinAvailable): 3 of 4 Machines are available, and no fewer than 3 may be: " +
 			"see those that are not"}},
 		"one that is broken is no loss": {func(p *Pool, asked *quoinv1.RolloutStrategy) {
 			asked.MinAvailable, p.Machines[1].Unhealthy = ptr.To(intstr.FromInt32(2)), "gone"
-		}, []string{"Delete b (Next)", "Delete a (Next)", "Keep c (InFlight): 2 on their way, and 2 may be"}},
+		}, []string{"Delete b (Next)", "Delete a (Next)",
+			"Keep c (InFlight): 2 on their way, and 2 may be: one has to count first"}},
 		"others are, beside one that is broken": {func(p *Pool, asked *quoinv1.RolloutStrategy) {
 			asked.MinAvailable, p.Machines[1].Unhealthy = ptr.To(intstr.FromInt32(3)), "gone"
 		}, []string{"Delete b (Next)", "Keep a (MinAvailable): 3 of 4 Machines are available, and no fewer than 3 may be: " +
 			"see those that are not"}},
 		"one leaves already": {func(p *Pool, asked *quoinv1.RolloutStrategy) {
 			asked.MaxUnavailable, p.Machines[0].Deleting = ptr.To(intstr.FromInt32(1)), true
-		}, []string{"Keep b (InFlight): 1 on their way, and 1 may be; Machine a is being deleted, see its condition " +
-			"Deleting"}},
+		}, []string{"Keep b (InFlight): 1 on their way, and 1 may be: one has to count first; Machine a is being deleted, " +
+			"see its condition Deleting"}},
 		"one failure domain at a time": {func(_ *Pool, asked *quoinv1.RolloutStrategy) {
 			asked.Waves = quoinv1.RolloutWavesFailureDomain
 		}, []string{"Delete a (Next)", "Keep b (WaitingForWave): failure domain x is replaced, and Machine a of it has to " +

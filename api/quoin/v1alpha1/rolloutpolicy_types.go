@@ -358,6 +358,10 @@ type RolloutProgress struct {
 	// +kubebuilder:validation:MaxLength=64
 	Reason string `json:"reason,omitempty"`
 
+	// since when that is its reason, whatever its message is.
+	// +optional
+	Since metav1.Time `json:"since,omitempty,omitzero"`
+
 	// message says what is waited for.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
