@@ -192,7 +192,7 @@ func (l *leaver) beforeDrain(m Machine) (Action, Reason, string) {
 		l.serving--
 	}
 	l.opened = true
-	return Drain, DrainStarted, "its Node is cordoned and drained" + without
+	return Drain, DrainStarted, "its Node is cordoned, taken out of load balancers and drained" + without
 }
 
 // holdsDrain says what the drain of a Machine waits for; it is empty when it may begin.

@@ -250,7 +250,7 @@ func TestWhatADrainWaitsFor(t *testing.T) {
 		m, new *Machine
 		policy *quoinv1.RolloutPolicySpec
 	}
-	const drains, few = "Drain (DrainStarted): its Node is cordoned and drained", "HoldDrain (MaxUnavailable): "
+	const drains, few = "Drain (DrainStarted): its Node is cordoned, taken out of load balancers and drained", "HoldDrain (MaxUnavailable): "
 	closes := func(g given) {
 		g.policy.Windows = []quoinv1.RolloutWindow{{Start: "20:00", DurationMinutes: ptr.To[int32](60)}}
 	}

@@ -54,8 +54,8 @@ func TestAReplacementIsOfOneMachine(t *testing.T) {
 
 // Whether another Machine is made, or waited for, before one that a person deleted is drained.
 func TestWhatTakesThePlaceOfAMachine(t *testing.T) {
-	const none = "its Node is cordoned and drained, and none is made in its place before: "
-	const made = "its Node is cordoned and drained. Machine blue-3, which was made in its place, "
+	const none = "its Node is cordoned, taken out of load balancers and drained, and none is made in its place before: "
+	const made = "its Node is cordoned, taken out of load balancers and drained. Machine blue-3, which was made in its place, "
 	now := time.Date(2026, 11, 23, 8, 0, 0, 0, time.UTC)
 	third := func(s *State, m Machine) {
 		m.Name, m.Hosted = "blue-3", m.NoHost == ""

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cockroachdb/datadriven"
 	. "github.com/onsi/gomega"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -15,6 +16,7 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/yaml"
 
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
 )
@@ -57,6 +59,22 @@ func groupOf(names ...string) quoinv1.RolloutGroup {
 func groupBy(key string, operator metav1.LabelSelectorOperator, values ...string) quoinv1.RolloutGroup {
 	return quoinv1.RolloutGroup{Name: "by", MachineDeployments: quoinv1.RolloutSelector{Labels: &metav1.LabelSelector{
 		MatchExpressions: []metav1.LabelSelectorRequirement{{Key: key, Operator: operator, Values: values}}}}}
+}
+
+// Each policy of the script is written for Cluster prod, whose control plane is prod-cp.
+func TestPolicyScripts(t *testing.T) {
+	datadriven.RunTest(t, "testdata/rolloutpolicies.txt", func(t *testing.T, d *datadriven.TestData) string {
+		t.Helper()
+		policy := rolloutPolicy("workers")
+		if err := yaml.UnmarshalStrict([]byte(d.Input), &policy.Spec); err != nil {
+			t.Fatal(err)
+		}
+		policy.Spec.ClusterName = "prod"
+		if _, err := rolloutsOf(t, "3").ValidateCreate(t.Context(), policy); err != nil {
+			return err.Error() + "\n"
+		}
+		return "admitted\n"
+	})
 }
 
 // Proves: S3-33, C6, K-4
