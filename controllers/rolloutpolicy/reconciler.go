@@ -60,6 +60,8 @@ type Reconciler struct {
 	WatchFilterValue string
 	// remnants by the UID of a Machine.
 	remnants sync.Map
+	// untaints are since when taints are taken off Nodes, by the UID of a Machine that may not remember it itself.
+	untaints sync.Map
 	// refusals are the []refusedLeave of a Cluster, by its key.
 	refusals sync.Map
 	// words of policies' statuses are kept apart; nil holds nothing back.

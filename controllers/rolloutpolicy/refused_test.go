@@ -456,6 +456,30 @@ func TestAMachineSaysThatItsNodeKeepsItsTaint(t *testing.T) {
 	}
 }
 
+// The hour for which a Node is asked ends where its Machine may not remember since when either.
+func TestATaintIsGivenUpWhereItsMachineKeepsItsHooks(t *testing.T) {
+	w := newDraining(t, quoinv1.RolloutDrain{}, 0)
+	w.reconcile()
+	w.r.ClusterCache = clustercache.NewFakeClusterCache(interceptor.NewClient(w.workload.(client.WithWatch),
+		interceptor.Funcs{Patch: func(context.Context, client.WithWatch, client.Object, client.Patch,
+			...client.PatchOption) error {
+			return errors.New("no route to host")
+		}}), client.ObjectKey{Namespace: namespace, Name: "c1"}, nodesWatch)
+	w.Expect(w.client.Delete(t.Context(), w.policy())).To(Succeed())
+	w.refuse(denied)
+	said, remains := w.notes(), HaveKey(ContainSubstring("TaintRemains"))
+	for _, later := range []time.Duration{0, time.Minute, untaintFor - time.Minute - time.Second} {
+		w.clock.Step(later)
+		_, err := w.once()
+		w.Expect(err).To(MatchError(ContainSubstring("guard.example.com")))
+		w.Expect(said.about["old-0"]).NotTo(remains)
+	}
+	w.clock.Step(time.Second)
+	_, _ = w.once()
+	w.Expect(said.about["old-0"]).To(remains)
+	w.Expect(w.hooks("old-0")).To(Equal(both))
+}
+
 // A Machine that keeps its readiness gate when there is no policy any more says so.
 func TestAMachineSaysThatItKeepsItsGate(t *testing.T) {
 	w := newWorld(t, machineOf("new-0", "v2"), hostedBy("new-0", ""))

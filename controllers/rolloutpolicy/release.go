@@ -110,7 +110,8 @@ func (r *Reconciler) unhook(
 		r.remnants.Delete(machine.UID)
 		rollout.DropHooks(machine)
 		if machine.DeletionTimestamp.IsZero() && cluster.DeletionTimestamp.IsZero() && machine.Status.NodeRef.IsDefined() {
-			rollout.RememberTaint(machine, r.Clock.Now())
+			since, _ := r.untaints.LoadOrStore(machine.UID, r.Clock.Now())
+			rollout.RememberTaint(machine, since.(time.Time)) //nolint:forcetypeassert // nothing else is stored
 		}
 	}
 	also(machine)
@@ -126,6 +127,7 @@ func (r *Reconciler) unhook(
 		return r.sayRefused(machine, rollout.Unguard, fmt.Errorf("take %s off Machine %s: %w", strings.Join(off, ", "),
 			client.ObjectKeyFromObject(machine), err))
 	}
+	r.untaints.Delete(machine.UID)
 	return nil
 }
 
