@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -16,12 +17,15 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 	"sigs.k8s.io/yaml"
+
+	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
 )
 
 var (
 	series  = regexp.MustCompile(`quoin_rollout_\w+`)
 	grouped = regexp.MustCompile(`by \(([^)]*)\)`)
 	matched = regexp.MustCompile(`(\w+)(?:=~|!=|!~|=)"`)
+	reason  = regexp.MustCompile(`\bReason = "(\w+)"`)
 )
 
 // labelsOf are what each metric has; those of a histogram are known by its series.
@@ -104,6 +108,15 @@ func TestWhatIsMonitoredExists(t *testing.T) {
 			w.Expect(labels).To(ContainElement(label[1]), from)
 		}
 	}
+	for from, expr := range expressions(w) {
+		for label, known := range map[string][]string{
+			"reason": reasons(w), "state": {"outdated", "held", "in_flight", "done"},
+		} {
+			for _, match := range regexp.MustCompile(label+`(?:=~|!=|!~|=)"([^"]*)"`).FindAllStringSubmatch(expr, -1) {
+				w.Expect(known).To(ContainElements(strings.Split(match[1], "|")), from)
+			}
+		}
+	}
 	docs, err := os.ReadFile("../../docs/rollouts.md")
 	w.Expect(err).NotTo(HaveOccurred())
 	for name := range has {
@@ -117,31 +130,72 @@ func TestWhatIsMonitoredExists(t *testing.T) {
 	w.Expect(used).NotTo(BeEmpty())
 }
 
+// Who is called because a rollout is stalled reads what to do for each reason that it may have.
+func TestTheAlertSaysWhatToDo(t *testing.T) {
+	w := newWorld(t)
+	for _, group := range alerts(w).Spec.Groups {
+		for _, rule := range group.Rules {
+			if rule.Alert != "QuoinRolloutStalled" {
+				continue
+			}
+			for _, reason := range []string{quoinv1.DeadlineExceededReason, quoinv1.DrainFailedReason,
+				quoinv1.ValidationFailedReason, quoinv1.WillNotFitReason, quoinv1.WriteRefusedReason} {
+				w.Expect(rule.Annotations["description"]).To(MatchRegexp(reason + ": [a-z]{3,}"))
+			}
+			return
+		}
+	}
+	t.Fatal("there is no such alert")
+}
+
+// reasons that a MachineDeployment may have, as they are written down.
+func reasons(w *world) (all []string) {
+	w.t.Helper()
+	files, err := filepath.Glob("../../internal/rollout/*.go")
+	w.Expect(err).NotTo(HaveOccurred())
+	for _, file := range files {
+		text, err := os.ReadFile(file) //nolint:gosec // of this repository
+		w.Expect(err).NotTo(HaveOccurred())
+		for _, found := range reason.FindAllStringSubmatch(string(text), -1) {
+			all = append(all, found[1])
+		}
+	}
+	w.Expect(len(all)).To(BeNumerically(">", 30))
+	return all
+}
+
+// alertRules are an object of the Prometheus operator, as far as it is looked at.
+type alertRules struct {
+	Spec struct {
+		Groups []struct {
+			Rules []struct {
+				Alert, Expr, For    string
+				Labels, Annotations map[string]string
+			}
+		}
+	}
+}
+
+func alerts(w *world) (rules alertRules) {
+	w.t.Helper()
+	raw, err := os.ReadFile("../../config/monitoring/rollout_alerts.yaml")
+	w.Expect(err).NotTo(HaveOccurred())
+	w.Expect(yaml.Unmarshal(raw, &rules)).To(Succeed())
+	return rules
+}
+
 // expressions of the alert rules and the dashboard, by where they are.
 func expressions(w *world) map[string]string {
 	w.t.Helper()
 	all := map[string]string{}
-	raw, err := os.ReadFile("../../config/monitoring/rollout_alerts.yaml")
-	w.Expect(err).NotTo(HaveOccurred())
-	var rules struct {
-		Spec struct {
-			Groups []struct {
-				Rules []struct {
-					Alert, Expr, For    string
-					Labels, Annotations map[string]string
-				}
-			}
-		}
-	}
-	w.Expect(yaml.Unmarshal(raw, &rules)).To(Succeed())
-	for _, group := range rules.Spec.Groups {
+	for _, group := range alerts(w).Spec.Groups {
 		for _, rule := range group.Rules {
 			all[rule.Alert] = rule.Expr
 			w.Expect(rule.Labels).To(HaveKey("severity"), rule.Alert)
 			w.Expect(rule.Annotations).To(And(HaveKey("summary"), HaveKey("description")), rule.Alert)
 		}
 	}
-	raw, err = os.ReadFile("../../config/monitoring/rollout_dashboard.json")
+	raw, err := os.ReadFile("../../config/monitoring/rollout_dashboard.json")
 	w.Expect(err).NotTo(HaveOccurred())
 	var dashboard struct {
 		Panels []struct {
