@@ -131,6 +131,11 @@ func (r *Reconciler) leaveOne(
 // tellLeave records an event about what a person may want to know later.
 func (r *Reconciler) tellLeave(policy *quoinv1.RolloutPolicy, machine *clusterv1.Machine, d rollout.Decision) {
 	kind := corev1.EventTypeNormal
+	if d.Action == rollout.Replace || d.Action == rollout.HoldDrain {
+		r.tellHeld(machine, d)
+	} else {
+		r.held.Delete(machine.UID)
+	}
 	switch d.Action {
 	case rollout.Drain, rollout.Terminate, rollout.Unguard, rollout.Replace:
 	case rollout.Skip, rollout.DeletePods:
@@ -139,6 +144,17 @@ func (r *Reconciler) tellLeave(policy *quoinv1.RolloutPolicy, machine *clusterv1
 		return
 	}
 	r.Recorder.Eventf(policy, machine, kind, string(d.Reason), string(d.Action), "%s: %s", d.Machine, d.Message)
+}
+
+// tellHeld records an event about a Machine that a person may have deleted, and that is not drained yet: once for each
+// reason, and not for what is over within seconds.
+func (r *Reconciler) tellHeld(machine *clusterv1.Machine, d rollout.Decision) {
+	if d.Reason == rollout.Interval || d.Reason == rollout.Tainting {
+		return
+	}
+	if last, _ := r.held.Swap(machine.UID, d.Reason); last != d.Reason || d.Action == rollout.Replace {
+		r.Recorder.Eventf(machine, nil, corev1.EventTypeNormal, string(d.Reason), string(d.Action), "%s", d.Message)
+	}
 }
 
 // change the annotations of a Machine, only as it was read.

@@ -197,6 +197,33 @@ func TestANodeIsDrainedBeforeItsHostIsGivenUp(t *testing.T) {
 	}
 }
 
+// A Machine that is deleted and held says so where it is looked for, once for each reason.
+func TestAMachineThatIsHeldSaysWhy(t *testing.T) {
+	w := newDraining(t, quoinv1.RolloutDrain{}, 0)
+	w.reconcile()
+	blue := w.blue()
+	w.adjust(blue, func() { blue.Spec.Paused = ptr.To(true) })
+	w.delete("old-0")
+	said := w.notes()
+	for range 3 {
+		w.reconcile()
+	}
+	suspended := HaveKeyWithValue(And(HavePrefix("Normal Suspended the MachineDeployment is paused: resume it"),
+		ContainSubstring("take the annotation "+quoinv1.RolloutPreDrainHookAnnotation)), 1)
+	w.Expect(said.about["old-0"]).To(And(HaveLen(1), suspended))
+	cluster := &clusterv1.Cluster{}
+	w.read(cluster, "c1")
+	cluster.Status.Conditions = []metav1.Condition{{Type: clusterv1.ClusterControlPlaneAvailableCondition,
+		Status: metav1.ConditionFalse, Reason: "NotAvailable", Message: "etcd has no leader"}}
+	w.Expect(w.client.Status().Update(t.Context(), cluster)).To(Succeed())
+	w.adjust(blue, func() { blue.Spec.Paused = nil })
+	for range 3 {
+		w.reconcile()
+	}
+	w.Expect(said.about["old-0"]).To(And(HaveLen(2), suspended,
+		HaveKeyWithValue(HavePrefix("Normal ControlPlane workers wait until the control plane is healthy: etcd has no leader"), 1)))
+}
+
 // A Node that cannot be cordoned keeps its drain up, since nothing else takes it out of load balancers, and not for
 // ever.
 //

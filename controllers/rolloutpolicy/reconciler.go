@@ -62,6 +62,8 @@ type Reconciler struct {
 	remnants sync.Map
 	// untaints are since when taints are taken off Nodes, by the UID of a Machine that may not remember it itself.
 	untaints sync.Map
+	// held are the reasons that events gave why a Machine in deletion is not drained yet, by its UID.
+	held sync.Map
 	// refusals are the []refusedLeave of a Cluster, by its key.
 	refusals sync.Map
 	// words of policies' statuses are kept apart; nil holds nothing back.

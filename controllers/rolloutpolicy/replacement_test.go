@@ -112,9 +112,16 @@ func TestAMachineThatAPersonDeletesIsReplacedFirst(t *testing.T) {
 		t.Run(fmt.Sprint("killed at every write of ", every), func(t *testing.T) {
 			w := newReplacing(t, 1, every)
 			w.deletes("old-0")
+			said := w.notes()
 			w.reconcile()
 			all := w.all()
 			w.Expect(all).To(HaveLen(3))
+			if every == 0 {
+				w.clock.Step(time.Minute)
+				w.reconcile()
+				w.Expect(said.about["old-0"]).To(And(HaveLen(1), HaveKeyWithValue(ContainSubstring(
+					"ReplacementFirst another Machine is made in its place"), 1)), "who deleted it reads it there, once")
+			}
 			_, name, _ := strings.Cut(all["old-0"].Annotations[quoinv1.RolloutReplacementAnnotation], " ")
 			made := all[name]
 			w.Expect(made).NotTo(BeNil())

@@ -94,6 +94,17 @@ func TestAMachineWhoseBootstrapTokenIsGoneIsReplaced(t *testing.T) {
 					Namespace: "kube-system", Name: cmp.Or(c.there, "none")}}).Build()
 			}
 			w.restart()
+			if c.replaced {
+				// While it is refused its admission its KubeadmConfig may yet get another token.
+				blue := w.blue()
+				w.adjust(blue, func() { blue.Spec.Paused = ptr.To(true) })
+				w.reconcile()
+				w.clock.Step(24 * time.Hour)
+				w.reconcile()
+				g.Expect(w.admitted("new-0")).To(BeFalse())
+				w.adjust(blue, func() { blue.Spec.Paused = nil })
+				w.recorded()
+			}
 			w.reconcile()
 			err := w.client.Get(t.Context(), client.ObjectKeyFromObject(machine), &clusterv1.Machine{})
 			if !c.replaced {
