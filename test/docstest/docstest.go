@@ -7,6 +7,7 @@ package docstest
 import (
 	"os"
 	"regexp"
+	"strings"
 	"testing"
 
 	. "github.com/onsi/gomega"
@@ -17,6 +18,19 @@ var (
 	block  = regexp.MustCompile("(?s)\n```(\\w*)\n(.*?\n)```")
 	indent = regexp.MustCompile(`(?m)^ +`)
 )
+
+// Commands are the blocks of shell commands of a page that contain a text.
+func Commands(t *testing.T, page, text string) (found []string) {
+	t.Helper()
+	docs, err := os.ReadFile(page) //nolint:gosec // of the repository
+	NewWithT(t).Expect(err).NotTo(HaveOccurred())
+	for _, of := range block.FindAllStringSubmatch(string(docs), -1) {
+		if (of[1] == "sh" || of[1] == "console") && strings.Contains(of[2], text) {
+			found = append(found, of[2])
+		}
+	}
+	return found
+}
 
 // Happens expects that each block of a page without a language is in the script of a test, however it is indented
 // there, and that what is yaml is such an object. It returns how many there are of both.
