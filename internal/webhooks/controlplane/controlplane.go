@@ -66,7 +66,8 @@ func (w *ControlPlaneWebhook) Default(_ context.Context, controlPlane *controlpl
 func (w *ControlPlaneWebhook) ValidateCreate(
 	_ context.Context, controlPlane *controlplanev1.QuoinControlPlane,
 ) (admission.Warnings, error) {
-	return nil, refuse(controlPlane, validateSpec(&controlPlane.Spec))
+	spec := &controlPlane.Spec
+	return nil, refuse(controlPlane, append(validateSpec(spec), validateMachinesOf(spec)...))
 }
 
 // ValidateUpdate refuses what ValidateCreate refuses, versions that cannot follow the one before, and changes of the
@@ -83,6 +84,7 @@ func (w *ControlPlaneWebhook) ValidateUpdate(
 	}
 	path := field.NewPath("spec")
 	reasons = append(reasons, validateSpec(&after.Spec)...)
+	reasons = append(reasons, unlessBefore(validateMachinesOf(&before.Spec), validateMachinesOf(&after.Spec))...)
 	reasons = append(reasons, validateRecovery(path.Child("recovery"), before, after, time.Now())...)
 	follows := validateVersionFollows(path.Child("version"), before, after.Spec.Version, nil, nil)
 	warnings, reached, err := w.validateTarget(ctx, path, before, after, len(follows) > 0)
@@ -257,6 +259,10 @@ func validateSpec(spec *controlplanev1.QuoinControlPlaneSpec) field.ErrorList {
 	reasons = append(reasons, validateKubeadmConfigSpec(path.Child("kubeadmConfigSpec"), &spec.KubeadmConfigSpec)...)
 	reasons = append(reasons, validateBackup(path.Child("backup"), spec.Backup, &spec.KubeadmConfigSpec)...)
 	return reasons
+}
+
+func validateMachinesOf(spec *controlplanev1.QuoinControlPlaneSpec) field.ErrorList {
+	return validateMachines(field.NewPath("spec"), &spec.Rollout, &spec.KubeadmConfigSpec)
 }
 
 // refuseReplicas tells why a control plane cannot have so many replicas; "" when it can. An even number of etcd
