@@ -15,11 +15,13 @@ import (
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
 )
 
-// validateMachines refuses what would make each Machine outdated as soon as it is made.
+// validateMachines refuses what no Machine can be made of, and what would make each outdated as soon as it is made.
 func validateMachines(
-	path *field.Path, rollout *controlplanev1.QuoinControlPlaneRollout, kubeadm *bootstrapv1.KubeadmConfigSpec,
+	path *field.Path, machine *controlplanev1.MachinePropagatedSpec, rollout *controlplanev1.QuoinControlPlaneRollout,
+	kubeadm *bootstrapv1.KubeadmConfigSpec,
 ) field.ErrorList {
-	return validateCertificateDays(path, rollout, &kubeadm.ClusterConfiguration)
+	return append(validateTaints(path.Child("machineTemplate", "spec", "taints"), machine.Taints),
+		validateCertificateDays(path, rollout, &kubeadm.ClusterConfiguration)...)
 }
 
 // unlessBefore leaves out the reasons that held before: who edits something else did not bring them about.

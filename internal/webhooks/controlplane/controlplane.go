@@ -262,7 +262,8 @@ func validateSpec(spec *controlplanev1.QuoinControlPlaneSpec) field.ErrorList {
 }
 
 func validateMachinesOf(spec *controlplanev1.QuoinControlPlaneSpec) field.ErrorList {
-	return validateMachines(field.NewPath("spec"), &spec.Rollout, &spec.KubeadmConfigSpec)
+	return validateMachines(field.NewPath("spec"), &spec.MachineTemplate.Spec.MachinePropagatedSpec, &spec.Rollout,
+		&spec.KubeadmConfigSpec)
 }
 
 // refuseReplicas tells why a control plane cannot have so many replicas; "" when it can. An even number of etcd

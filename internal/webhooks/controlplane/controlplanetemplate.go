@@ -33,7 +33,7 @@ func validateControlPlaneTemplate(
 		&resource.Spec.KubeadmConfigSpec)...)
 	reasons = append(reasons, validateBackup(path.Child("spec", "backup"), resource.Spec.Backup,
 		&resource.Spec.KubeadmConfigSpec)...)
-	reasons = append(reasons, validateMachines(path.Child("spec"), &resource.Spec.Rollout,
-		&resource.Spec.KubeadmConfigSpec)...)
+	reasons = append(reasons, validateMachines(path.Child("spec"), &resource.Spec.MachineTemplate.Spec,
+		&resource.Spec.Rollout, &resource.Spec.KubeadmConfigSpec)...)
 	return nil, reasons
 }

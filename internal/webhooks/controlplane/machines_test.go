@@ -6,7 +6,10 @@ package controlplane
 import (
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/feature"
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
 )
@@ -19,6 +22,60 @@ func certificates(authority, valid, before int32) change {
 		if before > 0 {
 			c.Spec.Rollout.Before.CertificatesExpiryDays = ptr.To(before)
 		}
+	}
+}
+
+// tainted Machines keep these taints on their Nodes.
+func tainted(keys ...string) change {
+	return func(c *controlplanev1.QuoinControlPlane) {
+		for _, key := range keys {
+			c.Spec.MachineTemplate.Spec.Taints = append(c.Spec.MachineTemplate.Spec.Taints, clusterv1.MachineTaint{Key: key,
+				Effect: corev1.TaintEffectNoSchedule, Propagation: clusterv1.MachineTaintPropagationAlways})
+		}
+	}
+}
+
+// propagateTaints for the length of a test.
+func propagateTaints(t *testing.T, enabled bool) {
+	t.Helper()
+	was := feature.Gates.Enabled(feature.MachineTaintPropagation)
+	set := func(to bool) {
+		if err := feature.MutableGates.SetFromMap(map[string]bool{string(feature.MachineTaintPropagation): to}); err != nil {
+			t.Error(err)
+		}
+	}
+	set(enabled)
+	t.Cleanup(func() { set(was) })
+}
+
+func TestMachinesWithTaints(t *testing.T) {
+	const path = "machineTemplate.spec.taints"
+	for name, c := range map[string]struct {
+		enabled bool
+		change  change
+		refusal string
+	}{
+		"a taint":                       {true, tainted("example.com/gpu"), ""},
+		"a taint, not to be propagated": {false, tainted("example.com/gpu"), "MachineTaintPropagation is disabled"},
+		"none, not to be propagated":    {false, unchanged, ""},
+		"out of service":                {true, tainted("node.kubernetes.io/out-of-service"), ""},
+		"the kubelet's":                 {true, tainted("a", "node.kubernetes.io/not-ready"), path + "[1].key"},
+		"a cloud's":                     {true, tainted("node.cloudprovider.kubernetes.io/x"), path + "[0].key"},
+		"Cluster API's first":           {true, tainted("node.cluster.x-k8s.io/uninitialized"), "is not allowed"},
+		"Cluster API's second":          {true, tainted("node.cluster.x-k8s.io/outdated-revision"), "is not allowed"},
+		"a role of earlier years":       {true, tainted("node-role.kubernetes.io/master"), "deprecated"},
+		"what is no key":                {true, tainted("not a key!"), path + "[0].key"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			propagateTaints(t, c.enabled)
+			refused := controlPlane(c.change)
+			_, err := (&ControlPlaneWebhook{}).ValidateCreate(t.Context(), refused)
+			expectRefusal(t, err, c.refusal)
+			of := template()
+			of.Spec.Template.Spec.MachineTemplate.Spec = refused.Spec.MachineTemplate.Spec.MachinePropagatedSpec
+			_, err = controlPlaneTemplates.ValidateCreate(t.Context(), of)
+			expectRefusal(t, err, c.refusal)
+		})
 	}
 }
 
@@ -62,6 +119,11 @@ func TestMachinesThatWereAdmitted(t *testing.T) {
 			certificates(0, 90, 90)(c)
 			replicas(3)(c)
 		}, ""},
+		"something else beside taints": {tainted("a"), func(c *controlplanev1.QuoinControlPlane) {
+			tainted("a")(c)
+			replicas(3)(c)
+		}, ""},
+		"a first taint":         {unchanged, tainted("a"), "MachineTaintPropagation"},
 		"the days, wrong again": {certificates(0, 90, 90), certificates(0, 90, 91), "certificatesExpiryDays"},
 		"the days, right now":   {certificates(0, 90, 90), certificates(0, 90, 89), ""},
 	} {
