@@ -101,7 +101,8 @@ func (w *ControlPlaneWebhook) ValidateUpdate(
 	if err != nil {
 		return nil, err
 	}
-	return warnings, refuse(after, append(reasons, frozen...))
+	reasons = append(reasons, frozen...)
+	return warnings, refuse(after, append(reasons, validateDNSFollows(before, after)...))
 }
 
 // validateTarget compares what kubeadm is to make with what runs, and with what the Cluster's policies ask beside. A

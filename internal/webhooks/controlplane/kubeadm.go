@@ -6,13 +6,16 @@ package controlplane
 import (
 	"fmt"
 
+	"github.com/coredns/corefile-migration/migration"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	bootstrapv1 "sigs.k8s.io/cluster-api/api/bootstrap/kubeadm/v1beta2"
+	kcpv1 "sigs.k8s.io/cluster-api/api/controlplane/kubeadm/v1beta2"
 	bootstrapadmission "sigs.k8s.io/cluster-api/bootstrap/kubeadm/webhooks/admission"
 	"sigs.k8s.io/cluster-api/util/container"
 	versionutil "sigs.k8s.io/cluster-api/util/version"
 
+	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/webhooks"
 )
 
@@ -56,6 +59,32 @@ func validateKubeadmConfigSpec(path *field.Path, spec *bootstrapv1.KubeadmConfig
 			"etcd is either local or external: remove one of the two"))
 	}
 	return reasons
+}
+
+// validateDNSFollows refuses versions of CoreDNS between which its configuration cannot be migrated: the update after the
+// rollout would fail (validateCoreDNSVersion in Cluster API's kubeadmcontrolplane.go).
+func validateDNSFollows(before, after *controlplanev1.QuoinControlPlane) field.ErrorList {
+	old := before.Spec.KubeadmConfigSpec.ClusterConfiguration.DNS.ImageTag
+	tag := after.Spec.KubeadmConfigSpec.ClusterConfiguration.DNS.ImageTag
+	if _, alone := after.Annotations[kcpv1.SkipCoreDNSAnnotation]; alone || old == tag {
+		return nil
+	}
+	from, err := versionutil.ParseTolerantImageTag(old)
+	if err != nil {
+		return nil // what runs is not known
+	}
+	to, err := versionutil.ParseTolerantImageTag(tag)
+	if err != nil || versionutil.Compare(to, from, versionutil.WithoutPreReleases()) == 0 {
+		return nil
+	}
+	err = migration.ValidUpMigration(versionutil.MajorMinorPatch(from).String(), versionutil.MajorMinorPatch(to).String())
+	if err == nil {
+		return nil
+	}
+	return field.ErrorList{field.Forbidden(
+		field.NewPath("spec", "kubeadmConfigSpec", "clusterConfiguration", "dns", "imageTag"), fmt.Sprintf(
+			"cannot migrate CoreDNS up to '%s' from '%s': %v; leave the tag out to take the one that belongs to the version, or "+
+				"update CoreDNS yourself and annotate the control plane with %s", to, from, err, kcpv1.SkipCoreDNSAnnotation))}
 }
 
 // validateClusterConfigurationFollows refuses changes of the cluster configuration that a rollout cannot carry out.

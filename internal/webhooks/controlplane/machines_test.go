@@ -8,6 +8,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
+	bootstrapv1 "sigs.k8s.io/cluster-api/api/bootstrap/kubeadm/v1beta2"
+	kcpv1 "sigs.k8s.io/cluster-api/api/controlplane/kubeadm/v1beta2"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/feature"
 
@@ -129,6 +131,37 @@ func TestMachinesThatWereAdmitted(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := (&ControlPlaneWebhook{}).ValidateUpdate(t.Context(), controlPlane(c.before), controlPlane(c.after))
+			expectRefusal(t, err, c.refusal)
+		})
+	}
+}
+
+func TestCoreDNSThatCannotFollow(t *testing.T) {
+	dns := func(tag string) change {
+		return configuration(func(c *bootstrapv1.ClusterConfiguration) { c.DNS.ImageTag = tag })
+	}
+	skipped := func(c *controlplanev1.QuoinControlPlane) {
+		c.Annotations = map[string]string{kcpv1.SkipCoreDNSAnnotation: ""}
+	}
+	const refusal = "dns.imageTag: Forbidden: cannot migrate CoreDNS up to '1.8.0' from '1.12.0'"
+	for name, c := range map[string]struct {
+		from, to string
+		change   change
+		refusal  string
+	}{
+		"forward":                            {"v1.8.0", "v1.12.0", unchanged, ""},
+		"back":                               {"v1.12.0", "v1.8.0", unchanged, refusal},
+		"back, and left alone":               {"v1.12.0", "v1.8.0", skipped, ""},
+		"to what is not known":               {"v1.12.0", "v1.999.0", unchanged, "cannot migrate CoreDNS"},
+		"a rebuild of a version not known":   {"v1.999.0", "v1.999.0_site.1", unchanged, ""},
+		"no tag before":                      {"", "v1.8.0", unchanged, ""},
+		"back to the version's own":          {"v1.12.0", "", unchanged, ""},
+		"something else, at an unknown one":  {"v1.999.0", "v1.999.0", replicas(3), ""},
+		"away from what an older one stored": {"latest", "v1.12.0", unchanged, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := (&ControlPlaneWebhook{}).ValidateUpdate(t.Context(), controlPlane(dns(c.from)),
+				controlPlane(dns(c.to), c.change))
 			expectRefusal(t, err, c.refusal)
 		})
 	}
