@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
+	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/hack/components/repository"
 	"github.com/quoin-dev/cluster-api-provider-quoin/test/integration/rig"
 )
@@ -27,9 +28,10 @@ import (
 func replicas() {
 	const site = "self-managed"
 	var (
-		managers   *rig.Replicas
-		deployment = &appsv1.Deployment{}
-		first      string
+		// managers are those of the control-plane provider, hosts those of the infrastructure provider.
+		managers, hosts          *rig.Replicas
+		deployment, deployedHost = &appsv1.Deployment{}, &appsv1.Deployment{}
+		first, firstOfHosts      string
 	)
 	// machine is one that the webhook of deletions is asked about. A finalizer keeps it, as hooks do.
 	machine := func(name string) *clusterv1.Machine {
@@ -54,20 +56,42 @@ func replicas() {
 		return plane.Client.Delete(ctx, cluster.DeepCopy(), client.DryRunAll)
 	}
 
+	// moved is a worker that was being deleted before it was moved here, and whose cluster does not answer.
+	moved := machine("moved")
+	moved.Labels, moved.OwnerReferences = map[string]string{clusterv1.ClusterNameLabel: site}, nil
+	moved.Annotations = map[string]string{infrav1.DeletionAnnotation: ""}
+	moved.Spec.ProviderID = "quoin://moved"
+	// undrained is what the webhook of such deletions says, when it answers.
+	undrained := MatchError(ContainSubstring("without its pre-drain hooks and without a drain"))
+	departure := func(ctx context.Context) error { return plane.Client.Delete(ctx, moved.DeepCopy(), client.DryRunAll) }
+	replicate := func(ctx context.Context, label, name string, deployment *appsv1.Deployment) (*rig.Replicas, string) {
+		GinkgoHelper()
+		Expect(plane.Client.Get(ctx, client.ObjectKey{Namespace: name + "-system", Name: name + "-controller-manager"},
+			deployment)).To(Succeed())
+		members, err := plane.Replicate(ctx, label, 2)
+		DeferCleanup(func(ctx SpecContext) { Expect(members.Restore(ctx)).To(Succeed()) })
+		Expect(err).NotTo(HaveOccurred())
+		leader, err := members.Leader(ctx)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(leader).NotTo(BeEmpty())
+		return members, leader
+	}
+	// end a member as a kubelet does that drains its node.
+	end := func(members *rig.Replicas, of *appsv1.Deployment) {
+		GinkgoHelper()
+		pod := of.Spec.Template.Spec
+		left := *pod.TerminationGracePeriodSeconds - pod.Containers[0].Lifecycle.PreStop.Sleep.Seconds
+		Expect(members.End(members.Members[0], time.Duration(left)*time.Second)).To(Succeed())
+		Expect(members.Members[0].Failed()).NotTo(HaveOccurred(), "it was killed before it had ended")
+	}
+
 	BeforeAll(func(ctx SpecContext) {
 		Expect(plane.Client.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: site}})).To(Succeed())
-		for _, object := range []client.Object{cluster, machine("leaving")} {
+		for _, object := range []client.Object{cluster, machine("leaving"), moved} {
 			Expect(plane.Client.Create(ctx, object)).To(Succeed())
 		}
-		Expect(plane.Client.Get(ctx, client.ObjectKey{Namespace: "quoin-control-plane-system",
-			Name: "quoin-control-plane-controller-manager"}, deployment)).To(Succeed())
-		var err error
-		managers, err = plane.Replicate(ctx, repository.ControlPlaneLabel, 2)
-		DeferCleanup(func(ctx SpecContext) { Expect(managers.Restore(ctx)).To(Succeed()) })
-		Expect(err).NotTo(HaveOccurred())
-		first, err = managers.Leader(ctx)
-		Expect(err).NotTo(HaveOccurred())
-		Expect(first).NotTo(BeEmpty())
+		managers, first = replicate(ctx, repository.ControlPlaneLabel, "quoin-control-plane", deployment)
+		hosts, firstOfHosts = replicate(ctx, repository.InfrastructureLabel, "quoin-infrastructure", deployedHost)
 	}, NodeTimeout(6*time.Minute))
 
 	It("has its webhooks answered by each, whoever leads", func(ctx SpecContext) {
@@ -95,14 +119,38 @@ func replicas() {
 		}
 	}, NodeTimeout(time.Minute))
 
-	It("hands the lease over when the leader ends, and webhooks are answered meanwhile", func(ctx SpecContext) {
-		pod := deployment.Spec.Template.Spec
-		left := *pod.TerminationGracePeriodSeconds - pod.Containers[0].Lifecycle.PreStop.Sleep.Seconds
-		Expect(managers.End(managers.Members[0], time.Duration(left)*time.Second)).To(Succeed())
-		Expect(managers.Members[0].Failed()).NotTo(HaveOccurred(), "it was killed before it had ended")
+	It("has those of hosts and of workers' deletions answered by each as well", func(ctx SpecContext) {
+		quoinCluster := &infrav1.QuoinCluster{ObjectMeta: metav1.ObjectMeta{Namespace: site, Name: "asked"}}
+		quoinCluster.Spec.LoadBalancer.Type = infrav1.LoadBalancerExternal
+		quoinCluster.Spec.ControlPlaneEndpoint = infrav1.APIEndpoint{Host: "192.0.2.10", Port: 6443}
+		Eventually(func(ctx context.Context) error { return plane.Client.Create(ctx, quoinCluster) }).WithContext(ctx).
+			Should(Succeed())
+		edited := func(edit func(*infrav1.QuoinCluster)) func(context.Context) error {
+			return func(ctx context.Context) error {
+				after := quoinCluster.DeepCopy()
+				edit(after)
+				return plane.Client.Patch(ctx, after, client.MergeFrom(quoinCluster.DeepCopy()), client.DryRunAll)
+			}
+		}
+		for _, member := range hosts.Members {
+			hosts.Prefer(member)
+			before := hosts.Answered(member)
+			Eventually(edited(func(c *infrav1.QuoinCluster) { c.Spec.ControlPlaneEndpoint.Host = "192.0.2.11" })).WithContext(ctx).
+				Should(MatchError(ContainSubstring("spec.controlPlaneEndpoint.host: Forbidden")))
+			Expect(edited(func(c *infrav1.QuoinCluster) { c.Labels = map[string]string{"edited": ""} })(ctx)).To(Succeed())
+			Expect(departure(ctx)).To(undrained)
+			Expect(hosts.Answered(member)).To(BeNumerically(">", before), "somebody else answered")
+		}
+	}, NodeTimeout(time.Minute))
+
+	It("hands the leases over when the leaders end, and webhooks are answered meanwhile", func(ctx SpecContext) {
+		end(managers, deployment)
 		Expect(deletion(ctx)).To(refused)
-		// Nobody waits until the lease has run out, which takes a minute.
+		end(hosts, deployedHost)
+		Expect(departure(ctx)).To(undrained)
+		// Nobody waits until the leases have run out, which takes a minute.
 		Eventually(managers.Leader).WithContext(ctx).WithTimeout(20 * time.Second).ShouldNot(Or(BeEmpty(), Equal(first)))
+		Eventually(hosts.Leader).WithContext(ctx).WithTimeout(20 * time.Second).ShouldNot(Or(BeEmpty(), Equal(firstOfHosts)))
 	}, NodeTimeout(3*time.Minute))
 
 	It("lets a drain end when nobody answers", func(ctx SpecContext) {
