@@ -4,6 +4,7 @@
 package manager
 
 import (
+	"errors"
 	"testing"
 
 	. "github.com/onsi/gomega"
@@ -105,4 +106,23 @@ func TestConnectionsBoundWhatHostsPrint(t *testing.T) {
 	}
 	g.Expect(pieces).To(Equal(102), "four fifths of 8 MiB")
 	g.Expect(room.Take("other")).To(Succeed())
+}
+
+// Without a flag, hosts are connected to where users may have the manager connect, and not on its own node.
+func TestConnectionsKeepToTheRules(t *testing.T) {
+	g := NewWithT(t)
+	control := func(flags ...string) func(string) error {
+		o := parse(t, flags...)
+		rules, err := o.rules(nil)
+		g.Expect(err).NotTo(HaveOccurred())
+		connections := o.connections(rules)
+		g.Expect(connections.Control).NotTo(BeNil())
+		return func(address string) error { return connections.Control(t.Context(), "tcp", address, nil) }
+	}
+	var refused *egress.RefusedError
+	g.Expect(errors.As(control()("127.0.0.1:22"), &refused)).To(BeTrue())
+	g.Expect(errors.As(control()("169.254.169.254:80"), &refused)).To(BeTrue())
+	g.Expect(control()("192.0.2.1:22")).To(Succeed())
+	g.Expect(control("--allowed-networks=127.0.0.0/8")("127.0.0.1:22")).To(Succeed())
+	g.Expect(errors.As(control("--allowed-networks=10.0.0.0/8")("192.0.2.1:22"), &refused)).To(BeTrue())
 }

@@ -33,11 +33,10 @@ import (
 )
 
 func addProviders(ctx context.Context, mgr ctrl.Manager, o *Options) error {
-	allowed, err := egress.Parse(o.AllowedNetworks)
+	rules, err := o.rules(mgr.GetAPIReader())
 	if err != nil {
 		return err
 	}
-	rules := egress.New(allowed, mgr.GetAPIReader())
 	// One pool of connections for everything in this process.
 	connector := hostaccess.New(mgr.GetAPIReader(), o.connections(rules))
 	if o.Harness.Connector != nil {
@@ -71,6 +70,15 @@ func addProviders(ctx context.Context, mgr ctrl.Manager, o *Options) error {
 		}
 	}
 	return nil
+}
+
+// rules of what is connected to at the word of users.
+func (o *Options) rules(reader client.Reader) (*egress.Rules, error) {
+	allowed, err := egress.Parse(o.AllowedNetworks)
+	if err != nil {
+		return nil, err
+	}
+	return egress.New(allowed, reader), nil
 }
 
 // connections to hosts, within the rules and with a bound on what they print.
