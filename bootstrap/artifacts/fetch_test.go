@@ -135,7 +135,7 @@ func TestAHostFollowsARedirectWithinItsOriginOnly(t *testing.T) {
 				there.Bundle = &bundle
 				return there
 			}
-			message := ""
+			var message string
 			if supply, err := l.find(at("/away/")); err != nil {
 				message = err.Error()
 			} else {

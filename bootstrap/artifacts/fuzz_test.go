@@ -114,7 +114,8 @@ func (s says) Run(context.Context, ssh.Command) (ssh.Result, error) {
 // What a host says it lacks is never more than what it should have.
 func FuzzLacks(f *testing.F) {
 	sums := []string{strings.Repeat("a", 64), strings.Repeat("b", 64)}
-	for _, text := range []string{"free 100\nend\n", "", "lacks " + sums[0] + " 3\nend\n", "lacks " + sums[1] + " -1\nend\n",
+	for _, text := range []string{"free 100\nend\n", "", "lacks " + sums[0] + " 3\nend\n",
+		"lacks " + sums[1] + " -1\nend\n",
 		"lacks x 99\nfree -1\nend", "lacks " + sums[0] + " 99999999999999999999\nend\n"} {
 		f.Add(text)
 	}

@@ -50,9 +50,9 @@ var errPause = errors.New("the time of this call is over")
 var errReads = fmt.Errorf("the checksum is not known yet: %w", errPause)
 
 // Push sends to the host what it lacks of what role needs, for as long as budget says, and tells how far it came. Each
-// file is read once before, and nothing of it is sent unless its checksum is right; it comes into the host's cache under
-// its checksum and is verified there again. Push may be cut at any byte and called again: it goes on where it was, with
-// the same wanted.Vetted before the first byte too. A bundle that is not to be pushed is Done at once.
+// file is read once before, and nothing of it is sent unless its checksum is right; it comes into the host's cache
+// under its checksum and is verified there again. Push may be cut at any byte and called again: it goes on where it
+// was, with the same wanted.Vetted before the first byte too. A bundle that is not to be pushed is Done at once.
 func Push(ctx context.Context, host ssh.Host, wanted Wanted, role Role, budget time.Duration) (Progress, error) {
 	if !wanted.Pushed() {
 		return Progress{Done: true}, nil

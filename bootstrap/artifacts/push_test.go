@@ -179,7 +179,8 @@ func (l *lab) large() string {
 	return content
 }
 
-// Nothing of what a server hands out is on a host before its checksum is right, however the server, or this process, ends.
+// Nothing of what a server hands out is on a host before its checksum is right, however the server, or this process,
+// ends.
 func TestNothingUncheckedComesOntoAHost(t *testing.T) {
 	const first = 300 << 10
 	for name, spoil := range map[string]func(asks int, content string) (send string, cut bool){

@@ -120,10 +120,10 @@ func curlCommand(wanted Wanted, at string) ssh.Command {
 //go:embed curl.sh
 var curlLibrary string
 
-// curlFunction defines quoin_curl <url> <file> <option>...: it fails on HTTP errors, follows redirects within the scheme,
-// name and port of the URL and no other, as this process does itself, tries again what may pass, and gives up on a
-// server that stalls. authorities is the file in shell words, and none a folder beside it that stays empty: many a curl
-// was built with a folder of the system's authorities, and trusts those as well unless it is told another one.
+// curlFunction defines quoin_curl <url> <file> <option>...: it fails on HTTP errors, follows redirects within the
+// scheme, name and port of the URL and no other, as this process does itself, tries again what may pass, and gives up
+// on a server that stalls. authorities is the file in shell words, and none a folder beside it that stays empty: many a
+// curl was built with a folder of the system's authorities, and trusts those as well unless it is given another one.
 func curlFunction(bundle *Bundle, authorities, none string) string {
 	stall, before := int64(1024), ""
 	words := []string{"--fail --silent --show-error --proto =http,https --retry 3 --retry-delay 2 --connect-timeout 10 " +

@@ -43,7 +43,8 @@ func FuzzParse(f *testing.F) {
 
 // A baseline knows the traces that it was made of and no other, whatever a host prints.
 func FuzzBaseline(f *testing.F) {
-	for _, text := range []string{"", "traced user\ntrace user\ta\t0:0\n", "trace \t\t\n", "traced a,b:\ntraced x\ntrace x\t\xff\t",
+	for _, text := range []string{"", "traced user\ntrace user\ta\t0:0\n", "trace \t\t\n",
+		"traced a,b:\ntraced x\ntrace x\t\xff\t",
 		"traced user\ntrace user\ta\ntrace user\ta\tb\tc\n"} {
 		f.Add(text, "user:")
 	}
@@ -66,7 +67,8 @@ func FuzzBaseline(f *testing.F) {
 		if later, missing := own.Later(traces), own.Missing(traces); len(later)+len(missing) > 0 {
 			t.Fatalf("of its own it does not know %q, and lacks %q", later, missing)
 		}
-		added := &inspect.Traces{Kinds: traces.Kinds, All: append(traces.All, inspect.Trace{Kind: traces.Kinds[0], Name: text + "+"})}
+		came := inspect.Trace{Kind: traces.Kinds[0], Name: text + "+"}
+		added := &inspect.Traces{Kinds: traces.Kinds, All: append(traces.All, came)}
 		if len(own.Later(added)) != 1 {
 			t.Fatal("what came since is not seen")
 		}

@@ -10,7 +10,8 @@ import (
 
 // A host says what it likes. What is cut off is an error, and nothing passes for another answer.
 func FuzzAnswer(f *testing.F) {
-	for _, text := range []string{"end\n", "", "refused 10.0.0.1 6443\nsilent a 65536\nend\n", "lacks timeout\nnoroute ::1\nend",
+	for _, text := range []string{"end\n", "", "refused 10.0.0.1 6443\nsilent a 65536\nend\n",
+		"lacks timeout\nnoroute ::1\nend",
 		"unresolved \xff\nend\n", "silent a -1\nend\n"} {
 		f.Add(text)
 	}

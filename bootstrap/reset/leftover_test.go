@@ -175,7 +175,8 @@ func dirtySandbox(
 	t.Helper()
 	g := NewWithT(t)
 	out = sandbox(t, fixture+"(\n"+run.Prelude+beforeScript+"\n)\nset +e\n(\n"+l.make+
-		"\n)\n[ $? != 77 ] || { echo LACKS; exit 0; }\n"+verifyFunction()+"echo BEFORE; verify\necho ANEW\n"+verifyFunctions+anew+"echo AFTER\n"+
+		"\n)\n[ $? != 77 ] || { echo LACKS; exit 0; }\n"+verifyFunction()+"echo BEFORE; verify\necho ANEW\n"+
+		verifyFunctions+anew+"echo AFTER\n"+
 		stepsOf(t, o)+"reset_all >$D/log 2>&1; grep FAILED $D/log && cat $D/log\nverify\necho STATE\n"+afterReset)
 	if strings.Contains(out, "LACKS\n") {
 		return before, after, "", out, true
