@@ -108,10 +108,10 @@ test-integration: ## Run the integration tests: a real API server, Cluster API's
 .PHONY: test-sim
 test-sim: ## Roll control planes of simulated hosts longer: a kill of the controllers at every event, other losses, restores.
 	QUOIN_SIM_LONG=1 KUBEBUILDER_ASSETS="$$(hack/bundle/envtest-assets.sh)" go test -count 1 -timeout 110m -v -skip '$(SIM_HOSTS)' ./test/sim \
-		./internal/pivot/execute ./cmd/clusterctl-quoin
+		./internal/pivot/execute ./cmd/clusterctl-quoin ./hack/recovery
 
 .PHONY: nightly
-nightly: ## Run the random models of the control plane and of rollouts through troubles with thousands of seeds.
+nightly: ## Run the random models of the control plane and of rollouts through troubles with thousands of seeds, and mutants.
 	QUOIN_NIGHTLY=1 go test -count 1 -timeout 58m -run Model ./internal/quorum
 	go test -count 1 -timeout 58m ./internal/quorum -rapid.checks=1000000
 	go test -count 1 -timeout 2h -run TestPromisesHoldAlways ./internal/controlplane/plan -rapid.checks=1000000
@@ -122,6 +122,7 @@ nightly: ## Run the random models of the control plane and of rollouts through t
 		-skip '$(SIM_HOSTS)' ./test/sim
 	mkdir -p _artifacts && QUOIN_BACKUP_BIG="$$PWD/_artifacts" KUBEBUILDER_ASSETS="$$(hack/bundle/envtest-assets.sh)" \
 		go test -count 1 -timeout 58m -v -run TestRestoreBig ./internal/backup
+	$(MAKE) mutate
 
 .PHONY: e2e
 e2e: ## Run the end-to-end tests on real hosts in containers.

@@ -6,6 +6,7 @@ package recovery
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -301,4 +302,72 @@ func TestSurvivor(t *testing.T) {
 	copies, err := filepath.Glob(filepath.Join(a.root, "var/lib/quoin-recovery.*/data/member"))
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(copies).To(HaveLen(1))
+}
+
+// deaths has the script end before the n-th command that changes something.
+func deaths(n int) string {
+	return fmt.Sprintf(`set -T
+left=%d
+trap 'case $BASH_COMMAND in
+rm\ * | cp\ * | mv\ * | install\ * | ln\ * | sync\ * | :\ \>*) left=$((left - 1)); [ $left -gt 0 ] || kill -9 $$ ;;
+esac' DEBUG
+`, n)
+}
+
+// passed counts the marks that the script leaves behind it.
+func (h *host) passed() (marks int) {
+	for _, mark := range []string{"etcd.yaml", "copied", "forced", "raised"} {
+		if _, err := os.Stat(h.path("/var/lib/quoin-recovery/" + mark)); err == nil {
+			marks++
+		}
+	}
+	return marks
+}
+
+// Wherever the script is cut off, and it is cut off again and again, the next one goes on, and the last one ends with
+// all that was acknowledged. From one mark to the next it is cut off before the first change, then before the second.
+func TestASurvivorThatIsCutOffGoesOn(t *testing.T) {
+	if os.Getenv("QUOIN_SIM_LONG") == "" {
+		t.Skip("takes minutes: QUOIN_SIM_LONG=1")
+	}
+	g := NewWithT(t)
+	hosts := three(t)
+	a := hosts[0]
+	a.fill(t)
+	f := follows(t, a, hosts[1])
+	silenced(t, hosts)
+	a.waits(t)
+	before, err := os.ReadFile(a.manifestPath())
+	g.Expect(err).NotTo(HaveOccurred())
+	trap, cuts, change := filepath.Join(t.TempDir(), "trap"), 0, 0
+	t.Setenv("BASH_ENV", trap)
+	for {
+		change++
+		passed := a.passed()
+		g.Expect(os.WriteFile(trap, []byte(deaths(change)), 0o600)).To(Succeed())
+		output, err := a.survive("a", "--others-are-off")
+		t.Logf("cut off before change %d after mark %d: %s", change, passed, output)
+		if err == nil {
+			break
+		}
+		if a.passed() > passed {
+			change = 0
+		}
+		var exit *exec.ExitError
+		g.Expect(errors.As(err, &exit)).To(BeTrue())
+		g.Expect(exit.Sys().(syscall.WaitStatus).Signal()).To(Equal(syscall.SIGKILL), output)
+		cuts++
+		g.Expect(cuts).To(BeNumerically("<", 60), "it never ends")
+	}
+	g.Expect(cuts).To(BeNumerically(">", 10))
+	after, err := os.ReadFile(a.manifestPath())
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(after).To(Equal(before), "the flag is gone again")
+	list, err := a.client(t).MemberList(t.Context())
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(list.Members).To(ConsistOf(HaveField("Name", "a")))
+	keys, err := a.client(t).Get(t.Context(), "key-", clientv3.WithPrefix(), clientv3.WithCountOnly())
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(keys.Count).To(BeEquivalentTo(50))
+	f.hears(t, a)
 }
