@@ -85,13 +85,17 @@ func (r *Reconciler) createObjects(
 	if err := addHostHook(o.ControlPlane, infra); err != nil {
 		return fmt.Errorf("adding our hook to %s %s: %w", infra.GetKind(), name, err)
 	}
-	if err := r.Client.Create(ctx, infra); err != nil {
-		return fmt.Errorf("creating %s %s: %w", infra.GetKind(), name, err)
-	}
 	machine.Spec.InfrastructureRef = clusterv1.ContractVersionedObjectReference{
 		APIGroup: infra.GroupVersionKind().Group, Kind: infra.GetKind(), Name: name}
 	machine.Spec.Bootstrap.ConfigRef = clusterv1.ContractVersionedObjectReference{
 		APIGroup: bootstrapv1.GroupVersion.Group, Kind: desired.ConfigKind, Name: name}
+	// A Machine that is refused would leave a QuoinMachine behind each time.
+	if err := r.apply(ctx, machine.DeepCopy(), machineManager, client.DryRunAll); err != nil {
+		return fmt.Errorf("asking whether Machine %s may be created: %w", name, err)
+	}
+	if err := r.Client.Create(ctx, infra); err != nil {
+		return fmt.Errorf("creating %s %s: %w", infra.GetKind(), name, err)
+	}
 	if err := r.apply(ctx, machine, machineManager); err != nil {
 		return fmt.Errorf("creating Machine %s: %w", name, err)
 	}

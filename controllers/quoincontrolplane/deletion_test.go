@@ -84,6 +84,21 @@ func TestFailuresDoNotHoldUpDepartures(t *testing.T) {
 	g.Expect(w.condition(controlplanev1.ControlPlaneRollingOutCondition).Message).To(ContainSubstring("admission says no"))
 }
 
+// What is refused is refused before anything is made: a QuoinMachine is deleted and made again else, for ever.
+func TestARefusedMachineLeavesNothingBehind(t *testing.T) {
+	w := newWorld(t, 1)
+	w.refuseApply = true
+	var refused error
+	for range 5 {
+		_, err := w.r.Reconcile(t.Context(), request())
+		refused = errors.Join(refused, err)
+		var made infrav1.QuoinMachineList
+		w.g.Expect(w.mgmt.List(t.Context(), &made)).To(Succeed())
+		w.g.Expect(made.Items).To(BeEmpty())
+	}
+	w.g.Expect(refused).To(MatchError(ContainSubstring("admission says no")))
+}
+
 // A Machine may go while its conditions are being written.
 func TestWhatIsGoneIsNoFailure(t *testing.T) {
 	w := newWorld(t, 1)

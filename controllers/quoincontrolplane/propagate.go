@@ -132,7 +132,9 @@ func changeDeletion(controlPlane *controlplanev1.QuoinControlPlane, machine *clu
 }
 
 // apply applies an object whole, server-side, and notes its UID.
-func (r *Reconciler) apply(ctx context.Context, object client.Object, manager string) error {
+func (r *Reconciler) apply(
+	ctx context.Context, object client.Object, manager string, options ...client.ApplyOption,
+) error {
 	raw, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
 	if err != nil {
 		return err
@@ -140,8 +142,8 @@ func (r *Reconciler) apply(ctx context.Context, object client.Object, manager st
 	applied := &unstructured.Unstructured{Object: raw}
 	unstructured.RemoveNestedField(applied.Object, "status")
 	unstructured.RemoveNestedField(applied.Object, "metadata", "creationTimestamp")
-	if err := r.Client.Apply(ctx, client.ApplyConfigurationFromUnstructured(applied), client.ForceOwnership,
-		client.FieldOwner(manager)); err != nil {
+	if err := r.Client.Apply(ctx, client.ApplyConfigurationFromUnstructured(applied),
+		append(options, client.ForceOwnership, client.FieldOwner(manager))...); err != nil {
 		return err
 	}
 	object.SetUID(applied.GetUID())
