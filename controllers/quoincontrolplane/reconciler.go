@@ -131,7 +131,7 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, opt
 		WithOptions(options).
 		WithEventFilter(predicates.ResourceHasFilterLabel(mgr.GetScheme(), log, r.WatchFilterValue)).
 		Watches(&clusterv1.Cluster{}, handler.EnqueueRequestsFromMapFunc(controlPlaneOfCluster),
-			builder.WithPredicates(predicate.Or(skewPolicyChanged(),
+			builder.WithPredicates(predicate.Or(skewPolicyChanged(), topologyVersionChanged(),
 				predicates.ClusterPausedTransitionsOrInfrastructureProvisioned(mgr.GetScheme(), log)))).
 		Watches(&clusterv1.Machine{}, handler.EnqueueRequestsFromMapFunc(r.controlPlaneOfLabelled),
 			builder.WithPredicates(workerChangedVersion())).

@@ -283,6 +283,23 @@ func (r *Reconciler) controlPlaneOfNode(ctx context.Context, node client.Object)
 		annotations[clusterv1.ClusterNameAnnotation])
 }
 
+// topologyVersionChanged lets through Clusters whose topology has another version to hand down.
+func topologyVersionChanged() predicate.Predicate {
+	version := func(object client.Object) string {
+		cluster, ok := object.(*clusterv1.Cluster)
+		if !ok || !cluster.Spec.Topology.IsDefined() {
+			return ""
+		}
+		return observe.TopologyVersion(cluster)
+	}
+	return predicate.Funcs{
+		GenericFunc: func(event.GenericEvent) bool { return false },
+		CreateFunc:  func(event.CreateEvent) bool { return false },
+		DeleteFunc:  func(event.DeleteEvent) bool { return false },
+		UpdateFunc:  func(e event.UpdateEvent) bool { return version(e.ObjectOld) != version(e.ObjectNew) },
+	}
+}
+
 // nodeOfInterest lets through control-plane nodes whose readiness or version changed.
 func nodeOfInterest() predicate.Predicate {
 	ofControlPlane := func(object client.Object) bool {

@@ -83,6 +83,13 @@ func TestWorkersThatNoLongerHoldAVersionAreNews(t *testing.T) {
 	strict.Annotations = map[string]string{skew.PolicyAnnotation: "Kubernetes-1.24"}
 	g.Expect(skewPolicyChanged().Update(event.UpdateEvent{ObjectOld: cluster, ObjectNew: strict})).To(BeTrue())
 	g.Expect(skewPolicyChanged().Update(event.UpdateEvent{ObjectOld: strict, ObjectNew: strict})).To(BeFalse())
+	topology := cluster.DeepCopy()
+	topology.Spec.Topology = clusterv1.Topology{Version: newVer, ClassRef: clusterv1.ClusterClassRef{Name: "class"}}
+	step := topology.DeepCopy()
+	step.Annotations = map[string]string{clusterv1.ClusterTopologyUpgradeStepAnnotation: oldVer}
+	g.Expect(topologyVersionChanged().Update(event.UpdateEvent{ObjectOld: topology, ObjectNew: step})).To(BeTrue())
+	g.Expect(topologyVersionChanged().Update(event.UpdateEvent{ObjectOld: step, ObjectNew: step})).To(BeFalse())
+	g.Expect(topologyVersionChanged().Update(event.UpdateEvent{ObjectOld: cluster, ObjectNew: strict})).To(BeFalse())
 }
 
 func TestStaticPodsAreNewsWhenTheirReadinessChanges(t *testing.T) {

@@ -14,13 +14,37 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/quoincontrolplane/observe"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
 )
+
+// No replacement begins before the Cluster's topology has handed down its version.
+func TestARolloutWaitsForTheVersionOfTheTopology(t *testing.T) {
+	w := newWorld(t, 1)
+	g := w.g
+	initialized(t, w)
+	topology := func(version string) {
+		cluster := &clusterv1.Cluster{}
+		g.Expect(w.mgmt.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: "c"}, cluster)).To(Succeed())
+		cluster.Spec.Topology = clusterv1.Topology{Version: version, ClassRef: clusterv1.ClusterClassRef{Name: "class"}}
+		g.Expect(w.mgmt.Update(t.Context(), cluster)).To(Succeed())
+	}
+	topology(newVer)
+	w.edit(outdate)
+	w.reconcile()
+	g.Expect(w.machines()).To(HaveLen(1))
+	g.Expect(w.condition(controlplanev1.ControlPlaneRollingOutCondition)).To(And(HaveField("Status", metav1.ConditionTrue),
+		HaveField("Message", ContainSubstring("version "+newVer+" has yet to come"))))
+	topology(oldVer)
+	w.reconcile()
+	g.Expect(w.machines()).To(HaveLen(2))
+}
 
 // No replacement begins while the windows of the Cluster's policy are closed, and one does when these are edited.
 func TestARolloutWaitsForItsWindow(t *testing.T) {

@@ -54,6 +54,9 @@ type State struct {
 	// EtcdBehind says which members of etcd may not become what the next Machine would bring, whatever API servers run;
 	// empty when all may.
 	EtcdBehind string
+	// AwaitedVersion says which version the Cluster's topology has yet to hand down: what is made before would be replaced
+	// again at once. Empty when it has handed down all.
+	AwaitedVersion string
 	// Window says why it is not the time to begin a replacement, and what to do about it; empty when it is.
 	Window string
 	// Hosts of all Machines of the Cluster, workers included.

@@ -88,6 +88,7 @@ const (
 	ReasonQuorum              = "QuorumAtRisk"
 	ReasonTerminating         = "Terminating"
 	ReasonOneAtATime          = "OneAtATime"
+	ReasonTopologyVersion     = "TopologyVersionMismatch"
 	ReasonNoSpareHost         = "NoSpareHost"
 	ReasonBackup              = "WaitingForBackup"
 	ReasonWindowClosed        = "WindowClosed"

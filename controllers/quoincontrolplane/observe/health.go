@@ -128,14 +128,16 @@ func (inv *Inventory) awaitedVersion() string {
 	if !inv.Cluster.Spec.Topology.IsDefined() {
 		return ""
 	}
-	awaited := inv.Cluster.Spec.Topology.Version
-	if step := inv.Cluster.Annotations[clusterv1.ClusterTopologyUpgradeStepAnnotation]; step != "" {
-		awaited = step
-	}
+	awaited := TopologyVersion(inv.Cluster)
 	if awaited == inv.ControlPlane.Spec.Version {
 		return ""
 	}
 	return fmt.Sprintf("version %s has yet to come from the Cluster's topology", awaited)
+}
+
+// TopologyVersion is what the topology of a Cluster hands down next: in an upgrade over several minors, its next step.
+func TopologyVersion(cluster *clusterv1.Cluster) string {
+	return cmp.Or(cluster.Annotations[clusterv1.ClusterTopologyUpgradeStepAnnotation], cluster.Spec.Topology.Version)
 }
 
 // lostDomains are the failure domains that are lost, by the hosts of one namespace in them: who writes those of another

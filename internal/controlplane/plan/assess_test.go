@@ -267,6 +267,8 @@ func parse(t *testing.T, d *datadriven.TestData) controlplane.State {
 				Last: "the last good one is 2h0m0s old"}
 		case "left-behind":
 			s.LeftBehind = value
+		case "awaited":
+			s.AwaitedVersion = "version " + value + " has yet to come from the Cluster's topology"
 		case "window-closed":
 			s.Window = "no window is open"
 		case "etcd-behind":

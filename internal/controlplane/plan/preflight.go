@@ -24,7 +24,7 @@ func beforeJoin(s facts) *controlplane.Step {
 
 // beforeRollout is asked while no Machine is missing: the next one that is replaced may be the first of its version.
 func beforeRollout(s facts) *controlplane.Step {
-	return s.first(mixNoVersions, fitStrategy, waitForWindow, backUp)
+	return s.first(awaitVersion, mixNoVersions, fitStrategy, waitForWindow, backUp)
 }
 
 // refuseVersion keeps API servers from a version that does not follow theirs. Machines that never joined do not count:
@@ -109,6 +109,15 @@ func waitUntilStable(s facts) *controlplane.Step {
 			s.explained(machine, problem))
 	}
 	return nil
+}
+
+// awaitVersion makes nothing of a version that the Cluster's topology is about to change.
+func awaitVersion(s facts) *controlplane.Step {
+	if s.AwaitedVersion == "" {
+		return nil
+	}
+	return s.wait(s.during(s.refill()), controlplane.ReasonTopologyVersion, "no Machine is made or replaced now: %s",
+		s.AwaitedVersion)
 }
 
 // mixNoVersions keeps a rollout from beginning that would leave somebody behind.

@@ -17,6 +17,10 @@ func scale(s facts) *controlplane.Step {
 	active := s.active()
 	switch {
 	case len(active) < s.Replicas:
+		if step := awaitVersion(s); step != nil && s.refill() == controlplane.ScaleUp {
+			// One whose predecessor has left is never held up: until it votes, less can fail.
+			return step
+		}
 		return join(s, controlplane.ReasonScaleUp, fmt.Sprintf("%d of %d Machines exist: making one more", len(active),
 			s.Replicas))
 	case len(active) > s.Replicas:
