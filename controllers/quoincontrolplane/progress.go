@@ -58,13 +58,12 @@ func (s *summary) setRollingOut(activity string, failed bool) {
 		s.set(condition, metav1.ConditionFalse, clusterv1.NotRollingOutReason, text)
 		return
 	}
-	if s.outcome.Reason == controlplane.ReasonVersionSkew {
-		s.set(condition, metav1.ConditionFalse, controlplanev1.VersionSkewReason, text)
-		return
-	}
-	if s.outcome.Reason == controlplane.ReasonWindowClosed {
-		s.set(condition, metav1.ConditionFalse, controlplanev1.WindowClosedReason, sentence(activity))
-		return
+	reason := clusterv1.RollingOutReason
+	switch s.outcome.Reason {
+	case controlplane.ReasonVersionSkew:
+		reason = controlplanev1.VersionSkewReason
+	case controlplane.ReasonWindowClosed:
+		reason = controlplanev1.WindowClosedReason
 	}
 	text = fmt.Sprintf("Rolling out %d not up-to-date replicas", outdated)
 	for _, reason := range reasons {
@@ -73,7 +72,7 @@ func (s *summary) setRollingOut(activity string, failed bool) {
 	if activity != "" {
 		text += "\n* " + sentence(activity)
 	}
-	s.set(condition, metav1.ConditionTrue, clusterv1.RollingOutReason, text)
+	s.set(condition, metav1.ConditionTrue, reason, text)
 }
 
 func boolRank(b bool) int {

@@ -194,10 +194,10 @@ func (s *summary) setRemediating() {
 	case s.Deleting() || len(lines) == 0:
 		s.set(condition, metav1.ConditionFalse, clusterv1.NotRemediatingReason, "")
 	case s.outcome.Reason == controlplane.ReasonRemediationSuspended, s.outcome.Reason == controlplane.ReasonQuorumLost:
-		s.set(condition, metav1.ConditionFalse, controlplanev1.RemediationSuspendedReason,
+		s.set(condition, metav1.ConditionTrue, controlplanev1.RemediationSuspendedReason,
 			sentence(s.outcome.Message)+"\n"+text)
 	case s.outcome.Reason == controlplane.ReasonRetriesExhausted:
-		s.set(condition, metav1.ConditionFalse, controlplanev1.RemediationRetriesExhaustedReason,
+		s.set(condition, metav1.ConditionTrue, controlplanev1.RemediationRetriesExhaustedReason,
 			sentence(s.outcome.Message)+"\n"+text)
 	default:
 		if s.State.Remediation.Deferred != "" {

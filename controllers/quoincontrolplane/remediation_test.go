@@ -248,7 +248,8 @@ func TestRetriesAreCounted(t *testing.T) {
 	g.Expect(w.ownerRemediated(last)).To(And(HaveField("Reason", reasonCannotBeRemediated),
 		HaveField("Message", ContainSubstring("maxRetry"))))
 	g.Expect(w.condition(controlplanev1.ControlPlaneRemediatingCondition)).
-		To(HaveField("Reason", controlplanev1.RemediationRetriesExhaustedReason))
+		To(And(HaveField("Status", metav1.ConditionTrue),
+			HaveField("Reason", controlplanev1.RemediationRetriesExhaustedReason)))
 	w.annotate(last, clusterv1.RemediateMachineAnnotation, "")
 	w.reconcile()
 	g.Expect(w.machine(last).DeletionTimestamp).NotTo(BeNil())
@@ -372,7 +373,7 @@ func TestCorrelatedLossSuspends(t *testing.T) {
 		g.Expect(w.machine(name).DeletionTimestamp).To(BeNil())
 	}
 	g.Expect(w.condition(controlplanev1.ControlPlaneRemediatingCondition)).
-		To(And(HaveField("Status", metav1.ConditionFalse),
+		To(And(HaveField("Status", metav1.ConditionTrue),
 			HaveField("Reason", controlplanev1.RemediationSuspendedReason), HaveField("Message", ContainSubstring("together"))))
 	g.Expect(w.ownerRemediated(names[1]).Message).To(ContainSubstring("together"))
 	// The first is back.

@@ -130,7 +130,7 @@ func TestAVersionThatWouldLeaveKubeletsBehindWaits(t *testing.T) {
 	g.Expect(w.infra(first).Spec.AddonVersions).To(BeEmpty())
 	g.Expect(w.machines()).To(HaveLen(2), "the first Machine and the worker")
 	g.Expect(w.condition(controlplanev1.ControlPlaneRollingOutCondition)).To(And(
-		HaveField("Status", metav1.ConditionFalse), HaveField("Reason", controlplanev1.VersionSkewReason),
+		HaveField("Status", metav1.ConditionTrue), HaveField("Reason", controlplanev1.VersionSkewReason),
 		HaveField("Message", And(ContainSubstring("kubelet v1.32.9 of Machine w is older than API server v1.36.3"),
 			ContainSubstring("bring it to v1.33 or later first"),
 			ContainSubstring("raise MachineDeployment blue to "+oldVer+" first"), ContainSubstring("set spec.version back")))))
@@ -165,7 +165,7 @@ func TestAVersionThatItsEtcdMayNotReachWaits(t *testing.T) {
 	g.Expect(w.infra(first).Spec.AddonVersions).To(BeEmpty())
 	g.Expect(w.machines()).To(HaveLen(1))
 	g.Expect(w.condition(controlplanev1.ControlPlaneRollingOutCondition)).To(And(
-		HaveField("Status", metav1.ConditionFalse), HaveField("Reason", controlplanev1.VersionSkewReason),
+		HaveField("Status", metav1.ConditionTrue), HaveField("Reason", controlplanev1.VersionSkewReason),
 		HaveField("Message", And(ContainSubstring("which only v3.5.26 and later may: bring it there first"),
 			ContainSubstring("(R18)"), ContainSubstring("set spec.version back to "+oldVer)))))
 	runs("3.5.26-0")
@@ -189,7 +189,7 @@ func TestAnImageThatItsEtcdMayNotReachWaits(t *testing.T) {
 	w.reconcile()
 	g.Expect(w.machines()).To(HaveLen(1))
 	g.Expect(w.condition(controlplanev1.ControlPlaneRollingOutCondition)).To(And(
-		HaveField("Status", metav1.ConditionFalse), HaveField("Reason", controlplanev1.VersionSkewReason),
+		HaveField("Status", metav1.ConditionTrue), HaveField("Reason", controlplanev1.VersionSkewReason),
 		HaveField("Message", And(ContainSubstring("but none is made: etcd v3.5.21-0"),
 			ContainSubstring("which only v3.5.26 and later may"), ContainSubstring("(R18)")))))
 	w.runsEtcd(t, first, "3.5.26-0")

@@ -65,7 +65,7 @@ func TestARolloutWaitsForItsWindow(t *testing.T) {
 	w.once()
 	g.Expect(w.machines()).To(HaveLen(1))
 	g.Expect(w.condition(controlplanev1.ControlPlaneRollingOutCondition)).To(And(
-		HaveField("Status", metav1.ConditionFalse), HaveField("Reason", controlplanev1.WindowClosedReason),
+		HaveField("Status", metav1.ConditionTrue), HaveField("Reason", controlplanev1.WindowClosedReason),
 		HaveField("Message", And(ContainSubstring("the next one opens"),
 			ContainSubstring("change spec.windows of RolloutPolicy workers")))))
 	g.Expect(w.plane().Status.Operation.WaitingOn).To(Equal(controlplane.ReasonWindowClosed))

@@ -77,7 +77,7 @@ const (
 	ControlPlaneMachinesReadyCondition = clusterv1.MachinesReadyCondition
 	// ControlPlaneMachinesUpToDateCondition summarizes the UpToDate conditions of the Machines.
 	ControlPlaneMachinesUpToDateCondition = clusterv1.MachinesUpToDateCondition
-	// ControlPlaneRollingOutCondition is True while Machines are being replaced.
+	// ControlPlaneRollingOutCondition is True while Machines are outdated, also while their replacement waits.
 	ControlPlaneRollingOutCondition = clusterv1.RollingOutCondition
 	// ControlPlaneScalingUpCondition is True while Machines are missing.
 	ControlPlaneScalingUpCondition = clusterv1.ScalingUpCondition
@@ -86,7 +86,8 @@ const (
 	// ControlPlaneProgressingCondition is True while the operation in flight moves or nothing is to be done, and False
 	// once a step takes longer than its deadline.
 	ControlPlaneProgressingCondition = "Progressing"
-	// ControlPlaneRemediatingCondition is True while an unhealthy Machine is being replaced, with what that waits for.
+	// ControlPlaneRemediatingCondition is True while Machines are unhealthy that are to be replaced, with what that waits
+	// for.
 	ControlPlaneRemediatingCondition = clusterv1.RemediatingCondition
 	// ControlPlaneBackupHealthyCondition is True while the last snapshot that was due was taken and verified, and the
 	// store shows the last good one when it is looked into.
