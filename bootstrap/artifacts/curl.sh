@@ -24,7 +24,7 @@ quoin_curl() {
 		truncate -s "$had" "$quoin_file" || return 23
 		to=$(quoin_origin "${said#* }")
 		if [ "$to" != "$(quoin_origin "$quoin_url")" ]; then
-			quoin_moved="$quoin_url is redirected to $to, which is not followed; give that as the location"
+			quoin_moved="$quoin_url is redirected to $to, which is not followed; give that as the location, or have the server send the files itself"
 			echo "$quoin_moved" >&2
 			return 47
 		fi

@@ -85,7 +85,8 @@ func openDepot(wanted Wanted, location Location, version string) *depot {
 			return errors.New("redirected more than ten times")
 		case r.URL.Scheme != via[0].URL.Scheme || r.URL.Host != via[0].URL.Host:
 			// As hosts do that fetch a bundle themselves: a location says which server is asked, and a server not.
-			return fmt.Errorf("redirected to %s://%s, which is not followed; give that as the location", r.URL.Scheme,
+			return fmt.Errorf("redirected to %s://%s, which is not followed; give that as the location, or have the "+
+				"server send the files itself", r.URL.Scheme,
 				r.URL.Host)
 		}
 		return nil

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # A mark is the file images/<checksum of an archive>: a line for each image that came with it, its name and containerd's
-# digest of it.
+# digest of it. One of an image that was pulled by its name has the checksum of that, and the name alone.
 
 # quoin_digest <list of ctr> <name>: of the image that has this name now.
 quoin_digest() { printf '%s\n' "$1" | awk -v n="$2" '$1 == n { print $3 }'; }
@@ -20,6 +20,11 @@ quoin_holds() {
 		*) return 1 ;;
 		esac
 	done
+}
+
+# quoin_marked <checksum>: reports whether its images came once, with digests, so that they need no room.
+quoin_marked() {
+	[ -f "$QUOIN_ROOT/images/$1" ] && awk 'NF < 2 { n = 1 } END { exit n }' "$QUOIN_ROOT/images/$1"
 }
 
 # quoin_unmark <name>: what brought an image under this name says nothing about it any more.

@@ -62,7 +62,7 @@ func (s *Supply) stageRoom(files []File) run.Step {
 	for _, file := range files {
 		switch {
 		case file.Kind == Image:
-			fmt.Fprintf(&script, "[ -f \"$QUOIN_ROOT/images/%s\" ] || echo %d %s\n", file.SHA256, 4*file.Size,
+			fmt.Fprintf(&script, "quoin_marked %s || echo %d %s\n", file.SHA256, 4*file.Size,
 				ssh.Quote(containerdRoot))
 			largest = max(largest, file.Size)
 		case s.location.Remote():

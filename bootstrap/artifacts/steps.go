@@ -100,7 +100,7 @@ func (s *Supply) roomScript(files []File, cached bool) string {
 	var largest int64
 	for _, file := range files {
 		if file.Kind == Image {
-			fmt.Fprintf(&script, "[ -f \"$QUOIN_ROOT/images/%s\" ] || echo %d %s\n", file.SHA256, 2*file.Size,
+			fmt.Fprintf(&script, "quoin_marked %s || echo %d %s\n", file.SHA256, 2*file.Size,
 				ssh.Quote(containerdRoot))
 		} else {
 			fmt.Fprintf(&script, "[ \"$(quoin_size %[1]s)\" = %[2]d ] || echo %[2]d %[3]s\n", ssh.Quote(file.Install), file.Size,

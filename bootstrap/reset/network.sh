@@ -41,12 +41,10 @@ clear_services() {
 	done
 }
 
-# plugin_link <link>: those that nobody else makes go in any case.
+# plugin_link <link>: those that nobody else makes go in any case, as an inspection finds them in any case.
 plugin_link() {
-	case $1 in
-	cni0 | flannel.* | flannel-v6.* | nodelocaldns | kube-ipvs0) return 0 ;;
-	esac
-	[ -f "$QUOIN_ROOT/before/links" ] && ! before links "$1" && { quoin_cluster_link "$1" || quoin_plugin_link "$1"; }
+	quoin_cluster_link "$1" && return 0
+	[ -f "$QUOIN_ROOT/before/links" ] && ! before links "$1" && quoin_plugin_link "$1"
 }
 
 clear_links() {

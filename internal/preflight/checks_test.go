@@ -504,8 +504,8 @@ func TestControlPlaneEtcdAndBackup(t *testing.T) {
 		"nothing reported": {
 			change: func(p *controlplanev1.QuoinControlPlane) { p.Status = controlplanev1.QuoinControlPlaneStatus{} },
 			plane: []string{"Block" + object + "NotAvailable", "Block" + object + "ComponentsUnhealthy",
-				"Block" + object + "RollingOut", "Block" + object + "ScalingUp", "Block" + object + "ScalingDown",
-				"Block" + object + "Remediating", "Block" + object + "AddonsOutOfDate"},
+				"Block" + object + "ScalingUp", "Block" + object + "ScalingDown",
+				"Block" + object + "Remediating", "Block" + object + "RollingOut", "Block" + object + "AddonsOutOfDate"},
 			etcd: []string{"Block" + object + "Unobserved"}, backups: []string{"Warn" + object + "None"},
 		},
 		"rolling out": {
@@ -514,6 +514,13 @@ func TestControlPlaneEtcdAndBackup(t *testing.T) {
 				p.Status.Etcd.Members[1].Role = "Learner"
 			},
 			plane: []string{"Block" + object + "RollingOut"}, etcd: []string{"Block etcd member b Learner"},
+		},
+		"a rollout that waits for workers": {
+			change: func(p *controlplanev1.QuoinControlPlane) {
+				conditions.Set(p, metav1.Condition{Type: controlplanev1.ControlPlaneRollingOutCondition,
+					Status: metav1.ConditionTrue, Reason: controlplanev1.VersionSkewReason})
+			},
+			plane: []string{"Warn" + object + "RolloutHeld"},
 		},
 		"add-ons that wait for workers": {
 			change: func(p *controlplanev1.QuoinControlPlane) {

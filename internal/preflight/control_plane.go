@@ -49,12 +49,14 @@ func judgeControlPlane(of *controlplanev1.QuoinControlPlane) (string, []quoinv1.
 	findings := judgeConditions(of, object, []wanted{
 		{controlplanev1.ControlPlaneAvailableCondition, "NotAvailable", fixNamed, metav1.ConditionTrue},
 		{controlplanev1.ControlPlaneComponentsHealthyCondition, "ComponentsUnhealthy", fixNamed, metav1.ConditionTrue},
-		{controlplanev1.ControlPlaneRollingOutCondition, "RollingOut", waitForEnd, metav1.ConditionFalse},
 		{controlplanev1.ControlPlaneScalingUpCondition, "ScalingUp", waitForEnd, metav1.ConditionFalse},
 		{controlplanev1.ControlPlaneScalingDownCondition, "ScalingDown", waitForEnd, metav1.ConditionFalse},
 		{controlplanev1.ControlPlaneRemediatingCondition, "Remediating", waitForEnd, metav1.ConditionFalse},
 	})
-	findings = append(findings, judgeAddons(of, object)...)
+	findings = append(findings, judgeSkewed(of, object, "RolloutHeld",
+		wanted{controlplanev1.ControlPlaneRollingOutCondition, "RollingOut", waitForEnd, metav1.ConditionFalse})...)
+	findings = append(findings, judgeSkewed(of, object, "AddonsHeld",
+		wanted{controlplanev1.ControlPlaneAddonsUpToDateCondition, "AddonsOutOfDate", fixNamed, metav1.ConditionTrue})...)
 	switch {
 	case annotations.HasPaused(of):
 		findings = append(findings, blocks(object, "Paused", "is paused, so nothing would upgrade it",
@@ -66,14 +68,14 @@ func judgeControlPlane(of *controlplanev1.QuoinControlPlane) (string, []quoinv1.
 	return "conditions of " + object, findings, nil
 }
 
-// judgeAddons blocks for add-ons that are out of date. Those that wait for the kubelets of workers are the upgrade's to
-// mend, when it raises these; the path of versions says whether it can.
-func judgeAddons(of *controlplanev1.QuoinControlPlane, object string) []quoinv1.Finding {
-	const kind = controlplanev1.ControlPlaneAddonsUpToDateCondition
-	if conditions.GetReason(of, kind) == controlplanev1.VersionSkewReason {
-		return []quoinv1.Finding{warns(object, "AddonsHeld", kind+" is False: "+conditions.GetMessage(of, kind), fixNamed)}
+// judgeSkewed blocks for a condition as judgeConditions does, but for what waits for the kubelets of workers: that is the
+// upgrade's to mend, when it raises these; the path of versions says whether it can.
+func judgeSkewed(of *controlplanev1.QuoinControlPlane, object, held string, want wanted) []quoinv1.Finding {
+	found := conditions.Get(of, want.condition)
+	if found == nil || found.Reason != controlplanev1.VersionSkewReason {
+		return judgeConditions(of, object, []wanted{want})
 	}
-	return judgeConditions(of, object, []wanted{{kind, "AddonsOutOfDate", fixNamed, metav1.ConditionTrue}})
+	return []quoinv1.Finding{warns(object, held, want.condition+" is "+string(found.Status)+": "+found.Message, fixNamed)}
 }
 
 // judgeConditions finds those that are others than wanted. One that is not reported is not in order.

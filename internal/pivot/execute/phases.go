@@ -57,13 +57,13 @@ func (p *Pivot) copyOrUndo(ctx context.Context, j *pivot.Journal) error {
 		return p.finish(ctx, j)
 	case errors.Is(err, errOvertaken):
 		return err
-	case ctx.Err() != nil:
-		return fmt.Errorf("interrupted while %s: Clusters of namespace %s are paused on the source; the same command "+
-			"finishes, with --abort it undoes: %w", j.Phase, p.Namespace, err)
 	case p.held.Open() && p.held.Phase == pivot.Releasing:
 		// Also where the source, or the workspace, has not taken what the target has: nothing undoes that any more.
 		return fmt.Errorf("the source is not wholly released, and the target still paused: run the same command "+
 			"again: %w", err)
+	case ctx.Err() != nil:
+		return fmt.Errorf("interrupted while %s: Clusters of namespace %s are paused on the source; the same command "+
+			"finishes, with --abort it undoes: %w", j.Phase, p.Namespace, err)
 	}
 	p.Report("giving up: %v", err)
 	if undoErr := p.undo(ctx, j, reason(err)); !errors.Is(undoErr, ErrUndone) {

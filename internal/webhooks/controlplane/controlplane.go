@@ -62,12 +62,31 @@ func (w *ControlPlaneWebhook) Default(_ context.Context, controlPlane *controlpl
 	return nil
 }
 
-// ValidateCreate refuses a control plane that could not be built.
+// ValidateCreate refuses a control plane that could not be built. Of one that is moved, what an earlier release admitted
+// stays admitted.
 func (w *ControlPlaneWebhook) ValidateCreate(
-	_ context.Context, controlPlane *controlplanev1.QuoinControlPlane,
+	ctx context.Context, controlPlane *controlplanev1.QuoinControlPlane,
 ) (admission.Warnings, error) {
 	spec := &controlPlane.Spec
-	return nil, refuse(controlPlane, append(validateSpec(spec), validateMachinesOf(spec)...))
+	reasons := validateSpec(spec)
+	moved, err := webhooks.Moved(ctx, w.Reader, controlPlane, ownerCluster(controlPlane))
+	if err != nil {
+		return nil, err
+	}
+	if !moved {
+		reasons = append(reasons, validateMachinesOf(spec)...)
+	}
+	return nil, refuse(controlPlane, reasons)
+}
+
+// ownerCluster names the Cluster that owns the control plane; none when it is empty.
+func ownerCluster(controlPlane *controlplanev1.QuoinControlPlane) string {
+	for _, owner := range controlPlane.OwnerReferences {
+		if owner.Kind == "Cluster" && strings.HasPrefix(owner.APIVersion, clusterv1.GroupVersion.Group+"/") {
+			return owner.Name
+		}
+	}
+	return ""
 }
 
 // ValidateUpdate refuses what ValidateCreate refuses, versions that cannot follow the one before, and changes of the

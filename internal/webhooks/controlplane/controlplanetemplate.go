@@ -33,6 +33,9 @@ func validateControlPlaneTemplate(
 		&resource.Spec.KubeadmConfigSpec)...)
 	reasons = append(reasons, validateBackup(path.Child("spec", "backup"), resource.Spec.Backup,
 		&resource.Spec.KubeadmConfigSpec)...)
+	if len(template.OwnerReferences) > 0 { // a move or a restore brings along what was admitted before
+		return nil, reasons
+	}
 	reasons = append(reasons, validateMachines(path.Child("spec"), &resource.Spec.MachineTemplate.Spec,
 		&resource.Spec.Rollout, &resource.Spec.KubeadmConfigSpec)...)
 	return nil, reasons

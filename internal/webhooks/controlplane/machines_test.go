@@ -4,14 +4,20 @@
 package controlplane
 
 import (
+	"fmt"
 	"testing"
 
+	. "github.com/onsi/gomega"
+
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/utils/ptr"
 	bootstrapv1 "sigs.k8s.io/cluster-api/api/bootstrap/kubeadm/v1beta2"
 	kcpv1 "sigs.k8s.io/cluster-api/api/controlplane/kubeadm/v1beta2"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/feature"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
 )
@@ -133,6 +139,36 @@ func TestMachinesThatWereAdmitted(t *testing.T) {
 			_, err := (&ControlPlaneWebhook{}).ValidateUpdate(t.Context(), controlPlane(c.before), controlPlane(c.after))
 			expectRefusal(t, err, c.refusal)
 		})
+	}
+}
+
+// What an earlier release admitted is moved with its Cluster, which is paused meanwhile.
+func TestMachinesThatAreMoved(t *testing.T) {
+	for _, paused := range []bool{true, false} {
+		for name, fault := range map[string]change{"certificates": certificates(0, 90, 90), "taints": tainted("a")} {
+			t.Run(fmt.Sprintf("%s, paused %t", name, paused), func(t *testing.T) {
+				g := NewWithT(t)
+				moved := controlPlane(fault)
+				moved.OwnerReferences = []metav1.OwnerReference{{APIVersion: clusterv1.GroupVersion.String(), Kind: "Cluster", Name: "c1"}}
+				cluster := &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: moved.Namespace, Name: "c1"},
+					Spec: clusterv1.ClusterSpec{Paused: &paused}}
+				scheme := runtime.NewScheme()
+				g.Expect(clusterv1.AddToScheme(scheme)).To(Succeed())
+				reader := fake.NewClientBuilder().WithScheme(scheme).WithObjects(cluster).Build()
+				_, err := (&ControlPlaneWebhook{Reader: reader}).ValidateCreate(t.Context(), moved)
+				g.Expect(err == nil).To(Equal(paused), "%v", err)
+
+				template := &controlplanev1.QuoinControlPlaneTemplate{}
+				template.Spec.Template.Spec.Rollout = moved.Spec.Rollout
+				template.Spec.Template.Spec.KubeadmConfigSpec = moved.Spec.KubeadmConfigSpec
+				template.Spec.Template.Spec.MachineTemplate.Spec.Taints = moved.Spec.MachineTemplate.Spec.Taints
+				_, reasons := validateControlPlaneTemplate(template)
+				g.Expect(reasons).NotTo(BeEmpty())
+				template.OwnerReferences = moved.OwnerReferences
+				_, reasons = validateControlPlaneTemplate(template)
+				g.Expect(reasons).To(BeEmpty())
+			})
+		}
 	}
 }
 

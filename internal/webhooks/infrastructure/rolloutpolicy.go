@@ -12,7 +12,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/selection"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -42,26 +41,11 @@ func (w *RolloutPolicyWebhook) setup(mgr ctrl.Manager) error {
 func (w *RolloutPolicyWebhook) ValidateCreate(
 	ctx context.Context, policy *quoinv1.RolloutPolicy,
 ) (admission.Warnings, error) {
-	moved, err := w.moved(ctx, policy)
+	moved, err := webhooks.Moved(ctx, w.Reader, policy, policy.Spec.ClusterName)
 	if err != nil || moved {
 		return nil, err
 	}
 	return w.validate(ctx, policy)
-}
-
-// moved reports whether the policy comes with its Cluster, which owns it and is paused meanwhile. A move that is
-// refused half-way is worse than a policy that holds everything and says why.
-func (w *RolloutPolicyWebhook) moved(ctx context.Context, policy *quoinv1.RolloutPolicy) (bool, error) {
-	if len(policy.OwnerReferences) == 0 {
-		return false, nil
-	}
-	cluster := &clusterv1.Cluster{}
-	key := client.ObjectKey{Namespace: policy.Namespace, Name: policy.Spec.ClusterName}
-	err := client.IgnoreNotFound(w.Reader.Get(ctx, key, cluster))
-	if err != nil {
-		return false, apierrors.NewInternalError(fmt.Errorf("read Cluster %s: %w", key, err))
-	}
-	return ptr.Deref(cluster.Spec.Paused, false), nil
 }
 
 // ValidateUpdate refuses what ValidateCreate refuses, but for what is so already: a former release admitted it, and who

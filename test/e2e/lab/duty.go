@@ -30,12 +30,14 @@ type Duty struct {
 	// webhook are answers of the infrastructure provider's webhooks, leaders renewals of both providers' leases.
 	webhook report.Gaps
 	leaders map[string]*report.Gaps
+	began   time.Time
+	ended   time.Time
 }
 
 // Attend begins to watch twice a second; Stop ends it. Each of a lab's hosts is registered there.
 func (l *Lab) Attend(ctx context.Context) *Duty {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	d := &Duty{stop: cancel, leaders: map[string]*report.Gaps{}}
+	d := &Duty{stop: cancel, leaders: map[string]*report.Gaps{}, began: time.Now()}
 	every := func(gaps *report.Gaps, attempt func(context.Context) error) {
 		d.done.Go(func() {
 			for ctx.Err() == nil {
@@ -109,14 +111,27 @@ func (l *Lab) lease(ctx context.Context, provider string) (*coordinationv1.Lease
 	return &leases.Items[0], nil
 }
 
-// Stop ends the watch, and returns the longest times without an answer of a webhook and without a renewal of a lease.
+// Stop ends the watch, and returns the longest times without an answer of a webhook and without a renewal of a lease. Both
+// count to the end: what never came was away all the time.
 func (d *Duty) Stop() (webhook, leader time.Duration) {
 	d.stop()
 	d.done.Wait()
-	for _, gaps := range d.leaders {
-		leader = max(leader, gaps.Longest)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.ended.IsZero() {
+		d.ended = time.Now()
 	}
-	return d.webhook.Longest, leader
+	away := func(gaps *report.Gaps) time.Duration {
+		last := gaps.Last
+		if last.IsZero() {
+			last = d.began
+		}
+		return max(gaps.Longest, d.ended.Sub(last))
+	}
+	for _, gaps := range d.leaders {
+		leader = max(leader, away(gaps))
+	}
+	return away(&d.webhook), leader
 }
 
 // String says what was seen.
