@@ -188,7 +188,7 @@ func (seen *observation) pool(
 		seen.machines[machine.Name] = machine
 		pool.Machines = append(pool.Machines, rollout.Machine{
 			Name: machine.Name, Created: machine.CreationTimestamp.Time, Outdated: owner.Name != pool.Revision,
-			Deleting: !machine.DeletionTimestamp.IsZero(), Hosted: host.claimed, HostFailed: host.failed,
+			Deleting: !machine.DeletionTimestamp.IsZero(), Hosted: host.claimed, Host: host.name, HostFailed: host.failed,
 			Admitted: rollout.AdmittedAt(machine), Gated: rollout.Gated(machine), Joined: machine.Status.NodeRef.IsDefined(),
 			Available: conditions.IsTrue(machine, clusterv1.MachineAvailableCondition),
 			Unhealthy: lacks, Since: since, Departure: departure(machine, own, seen.domains),
@@ -198,14 +198,17 @@ func (seen *observation) pool(
 	seen.state.Pools = append(seen.state.Pools, pool)
 }
 
-// host of a QuoinMachine: whether it claimed one, and why that does not become a Node where another one may.
+// host of a QuoinMachine: whether it claimed one, which one as namespace/name where that is known, and why that does not become a Node where another one may.
 type host struct {
-	claimed bool
-	failed  string
+	claimed      bool
+	name, failed string
 }
 
 func hostOf(machine *infrav1.QuoinMachine) host {
 	of := host{claimed: machine.Spec.ProviderID != ""}
+	if namespace, name, _, err := infrav1.ParseProviderID(machine.Spec.ProviderID); err == nil {
+		of.name = namespace + "/" + name
+	}
 	provisioned := conditions.Get(machine, infrav1.MachineHostProvisionedCondition)
 	if of.claimed && provisioned != nil && provisioned.Status == metav1.ConditionFalse &&
 		placement.HostFails(provisioned.Reason) {

@@ -4,6 +4,7 @@
 package rolloutpolicy
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -290,14 +291,16 @@ func (r *Reconciler) way(
 
 // trialOf and trialShown are a trial as the status has it.
 func trialOf(former quoinv1.RolloutProgress) rollout.Trial {
-	return rollout.Trial{Revision: former.Trial.MachineSet, Since: former.Trial.Since.Time, Failed: former.Trial.Failed}
+	of := former.Trial
+	return rollout.Trial{Revision: of.MachineSet, Since: of.Since.Time, Host: cmp.Or(of.Host, of.Failed), Failed: of.Failed}
 }
 
 func trialShown(trial rollout.Trial) quoinv1.RolloutTrial {
 	if trial.Revision == "" {
 		return quoinv1.RolloutTrial{}
 	}
-	return quoinv1.RolloutTrial{MachineSet: trial.Revision, Since: metav1.NewTime(trial.Since), Failed: trial.Failed}
+	return quoinv1.RolloutTrial{MachineSet: trial.Revision, Since: metav1.NewTime(trial.Since), Host: trial.Host,
+		Failed: trial.Failed}
 }
 
 // proofsOf and proofsShown are what was proved of Machines as the status has it.

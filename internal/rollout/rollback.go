@@ -4,7 +4,9 @@
 package rollout
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -15,10 +17,30 @@ import (
 // proved.
 type Trial struct {
 	Revision string
-	// Since is zero while the host of the first Machine fails.
+	// Since is zero while the first host fails, which says nothing about the revision.
 	Since time.Time
-	// Failed is the first Machine, if its host failed: that says nothing about the revision unless another host fails too.
+	// Host that failed first, as namespace/name, or its Machine where that is not known; empty when none did.
+	Host string
+	// Failed is the Machine that failed on it last; empty once another host was tried.
 	Failed string
+}
+
+// on reports whether the Machine has the host that failed first.
+func (t Trial) on(m Machine) bool {
+	return t.Host != "" && (t.Host == cmp.Or(m.Host, m.Name) || t.Failed == m.Name)
+}
+
+// excuses reports whether the Machine fails with the host that failed first.
+func (t Trial) excuses(m Machine) bool { return m.HostFailed != "" && t.on(m) }
+
+// hosted are the Machines of the present revision that have a host and do not count yet.
+func (p Pool) hosted() (all []Machine) {
+	for _, m := range p.Machines {
+		if m.stage() == inFlight && m.Hosted {
+			all = append(all, m)
+		}
+	}
+	return all
 }
 
 // Failure is a pool whose template is to be set back: no Machine of it counted, or was validated, in time.
@@ -106,6 +128,7 @@ func (p *planner) proves(pool *rules, m Machine) bool {
 // fails beside a control plane that is not healthy, or while somebody suspended it, says nothing: it begins anew then.
 // So it does after one of them was proved, since a template that worked is not judged by a moment in which its Machine
 // is not Ready, however long that waited for a person or a window before.
+// The first host that fails says nothing either, nor does it with the next Machine, until another one was tried.
 func (p *planner) trial(pool *rules) Trial {
 	if stop, _ := p.stops(pool); stop != "" || !pool.rolling() || pool.in(counts) > 0 || pool.Revision == "" {
 		return Trial{}
@@ -119,20 +142,26 @@ func (p *planner) trial(pool *rules) Trial {
 	if pool.Trial.Revision == pool.Revision {
 		trial = pool.Trial
 	}
-	hosted := false
-	for _, m := range pool.Machines {
-		if m.stage() != inFlight || !m.Hosted {
-			continue
-		}
-		hosted = true
-		if m.HostFailed != "" && (trial.Failed == "" || trial.Failed == m.Name) {
-			return Trial{Revision: pool.Revision, Failed: m.Name} // another host has the whole deadline
+	hosted, others := pool.hosted(), false
+	for _, m := range hosted {
+		if m.HostFailed != "" && trial.Host == "" {
+			trial = Trial{Revision: pool.Revision, Host: cmp.Or(m.Host, m.Name), Failed: m.Name}
 		}
 	}
-	switch {
-	case hosted && trial.Since.IsZero():
-		trial.Since = p.now.Truncate(time.Second)
-	case trial.Since.IsZero() && trial.Failed == "":
+	for _, m := range hosted {
+		if trial.Host != "" && !trial.on(m) {
+			trial.Failed, others = "", true // what runs from now on is never dropped
+		}
+	}
+	for _, m := range hosted {
+		switch {
+		case trial.excuses(m) && trial.Failed != "" && trial.Failed != m.Name:
+			trial.Since, trial.Failed = time.Time{}, m.Name // the same host again, and no other one was tried
+		case trial.Since.IsZero() && (others || m.HostFailed == ""):
+			trial.Since = p.now.Truncate(time.Second)
+		}
+	}
+	if trial.Since.IsZero() && trial.Host == "" {
 		return Trial{}
 	}
 	return trial
@@ -142,8 +171,8 @@ func (p *planner) trial(pool *rules) Trial {
 func (p *planner) fails(pool *rules, m Machine, why string) {
 	deadline, trial := seconds(p.policy.DeadlineSeconds), p.trial(pool)
 	if pool.onFailure != quoinv1.RolloutFailureRollback || deadline == 0 || trial.Since.IsZero() || !m.Hosted ||
-		m.Outdated {
-		return
+		m.Outdated || trial.excuses(m) && slices.ContainsFunc(pool.hosted(), func(m Machine) bool { return !trial.on(m) }) {
+		return // where others are tried, they say it
 	}
 	if m.Joined {
 		deadline += pool.soak // it may have been healthy for most of it

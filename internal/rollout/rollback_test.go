@@ -136,6 +136,81 @@ func TestATemplateWithoutAHostIsNotJudged(t *testing.T) {
 	g.Expect(pool.Trial).To(BeZero(), "what is suspended begins anew")
 }
 
+// What a host does says nothing about a template until another one fails too, whichever Machines have them; and what ran
+// against the template since then runs on.
+//
+// Proves: C2
+func TestWhatHostsSayOfATemplate(t *testing.T) {
+	fails := func(name, host string) Machine {
+		return Machine{Name: name, Host: host, HostFailed: "Unreachable: no route to host"}
+	}
+	comes := func(name, host string) Machine { return Machine{Name: name, Host: host} }
+	type step struct {
+		machines []Machine
+		set      bool // back
+	}
+	const late = 600
+	for name, steps := range map[string][]step{
+		"the only spare host fails again": {
+			{machines: []Machine{fails("a", "prod/h1")}}, {}, {machines: []Machine{comes("b", "prod/h1")}},
+			{machines: []Machine{fails("b", "prod/h1")}}, {machines: []Machine{fails("b", "prod/h1")}},
+		},
+		"the only spare host joins and its Node is late": {
+			{machines: []Machine{fails("a", "prod/h1")}}, {}, {machines: []Machine{comes("b", "prod/h1")}},
+			{machines: []Machine{comes("b", "prod/h1")}, set: true},
+		},
+		"another host": {
+			{machines: []Machine{fails("a", "prod/h1")}}, {}, {machines: []Machine{fails("b", "prod/h2")}},
+			{machines: []Machine{fails("b", "prod/h2")}, set: true},
+		},
+		"a host that is not known is that of its Machine": {
+			{machines: []Machine{fails("a", "")}}, {machines: []Machine{fails("a", "")}}, {machines: []Machine{fails("a", "prod/h1")}},
+			{machines: []Machine{fails("b", "")}}, {machines: []Machine{fails("b", "")}, set: true},
+		},
+		"another host, and the first one again": {
+			{machines: []Machine{fails("a", "prod/h1")}}, {machines: []Machine{fails("b", "prod/h2")}},
+			{machines: []Machine{fails("c", "prod/h1")}, set: true},
+		},
+		"a host that answers now and then": {
+			{machines: []Machine{fails("a", "prod/h1")}}, {machines: []Machine{comes("a", "prod/h1")}},
+			{machines: []Machine{fails("a", "prod/h1")}, set: true},
+		},
+		"several at once": {
+			{machines: []Machine{fails("a", "prod/h1"), fails("b", "prod/h2"), fails("c", "prod/h3")}},
+			{machines: []Machine{fails("a", "prod/h1"), fails("b", "prod/h2"), fails("c", "prod/h3")}, set: true},
+		},
+		"another is late": {
+			{machines: []Machine{fails("a", "prod/h1"), comes("b", "prod/h2")}},
+			{machines: []Machine{fails("a", "prod/h1"), comes("b", "prod/h2")}, set: true},
+		},
+		"another is healthy, and soaks": {
+			{machines: []Machine{fails("a", "prod/h1"), comes("b", "prod/h2")}},
+			{machines: []Machine{fails("a", "prod/h1"), {Name: "b", Host: "prod/h2", Joined: true}}},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			now := time.Date(2026, 11, 23, 8, 0, 0, 0, time.UTC)
+			policy := &quoinv1.RolloutPolicySpec{OnFailure: quoinv1.RolloutFailureRollback, SoakSeconds: ptr.To[int32](7200),
+				DeadlineSeconds: ptr.To[int32](late)}
+			pool := Pool{Name: "blue", Replicas: 3, Stock: Limits{Surge: 3}, Revision: "new", Completed: "old"}
+			for i, step := range steps {
+				pool.Machines = []Machine{{Name: "old", Outdated: true, Hosted: true, Joined: true}}
+				for _, m := range step.machines {
+					m.Hosted, m.Gated, m.Admitted, m.Since = true, true, now, now
+					if !m.Joined {
+						m.Unhealthy = "it is being provisioned"
+					}
+					pool.Machines = append(pool.Machines, m)
+				}
+				result := Plan(State{Pools: []Pool{pool}}, policy, now)
+				NewWithT(t).Expect(len(result.Failures) > 0).To(Equal(step.set), "step %d: %+v", i, result.Progress[0].Trial)
+				pool.Trial = result.Progress[0].Trial
+				now = now.Add(late * time.Second)
+			}
+		})
+	}
+}
+
 // blips are Machines that work and do not count yet, and are not healthy for a while.
 type blips map[string]time.Time
 

@@ -76,6 +76,8 @@ type Machine struct {
 	Deleting bool
 	// Hosted Machines have a host, which a Machine in deletion may still have.
 	Hosted bool
+	// Host is which one, as namespace/name; empty where that is not known.
+	Host string
 	// Admitted is since when the Machine may claim a host; zero when it may not.
 	Admitted time.Time
 	// Gated Machines are not Available to Cluster API whatever their Node says.

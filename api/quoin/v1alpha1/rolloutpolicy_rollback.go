@@ -81,12 +81,18 @@ type RolloutTrial struct {
 	// +kubebuilder:validation:MaxLength=253
 	MachineSet string `json:"machineSet,omitempty"`
 
-	// since a Machine of it had a host; absent while the host of the first one fails.
+	// since a Machine of it had a host; absent while the first host fails.
 	// +optional
 	Since metav1.Time `json:"since,omitempty,omitzero"`
 
-	// failed is the first Machine of it, if its host failed: that says nothing about the template unless another host fails
-	// too.
+	// host that failed first, as namespace/name, or its Machine where that is not known: that says nothing about the
+	// template unless another host fails too.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=317
+	Host string `json:"host,omitempty"`
+
+	// failed is the Machine that failed on that host last; absent once another host was tried.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
