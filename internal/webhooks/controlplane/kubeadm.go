@@ -61,8 +61,8 @@ func validateKubeadmConfigSpec(path *field.Path, spec *bootstrapv1.KubeadmConfig
 	return reasons
 }
 
-// validateDNSFollows refuses versions of CoreDNS between which its configuration cannot be migrated: the update after the
-// rollout would fail (validateCoreDNSVersion in Cluster API's kubeadmcontrolplane.go).
+// validateDNSFollows refuses versions of CoreDNS between which its configuration cannot be migrated: the update after
+// the rollout would fail (validateCoreDNSVersion in Cluster API's kubeadmcontrolplane.go).
 func validateDNSFollows(before, after *controlplanev1.QuoinControlPlane) field.ErrorList {
 	old := before.Spec.KubeadmConfigSpec.ClusterConfiguration.DNS.ImageTag
 	tag := after.Spec.KubeadmConfigSpec.ClusterConfiguration.DNS.ImageTag
@@ -83,8 +83,8 @@ func validateDNSFollows(before, after *controlplanev1.QuoinControlPlane) field.E
 	}
 	return field.ErrorList{field.Forbidden(
 		field.NewPath("spec", "kubeadmConfigSpec", "clusterConfiguration", "dns", "imageTag"), fmt.Sprintf(
-			"cannot migrate CoreDNS up to '%s' from '%s': %v; leave the tag out to take the one that belongs to the version, or "+
-				"update CoreDNS yourself and annotate the control plane with %s", to, from, err, kcpv1.SkipCoreDNSAnnotation))}
+			"cannot migrate CoreDNS up to '%s' from '%s': %v; leave the tag out to take the one that belongs to the version, "+
+				"or update CoreDNS yourself and annotate the control plane with %s", to, from, err, kcpv1.SkipCoreDNSAnnotation))}
 }
 
 // validateClusterConfigurationFollows refuses changes of the cluster configuration that a rollout cannot carry out.

@@ -88,8 +88,8 @@ func TestMachinesWithTaints(t *testing.T) {
 }
 
 func TestMachinesThatCannotBeMade(t *testing.T) {
-	const loop = "rollout.before.certificatesExpiryDays: Invalid value: 90: each new Machine would be replaced at once, for " +
-		"ever: set it to less than certificateValidityPeriodDays (90)"
+	const loop = "rollout.before.certificatesExpiryDays: Invalid value: 90: each new Machine would be replaced at once, " +
+		"for ever: set it to less than certificateValidityPeriodDays (90)"
 	for name, c := range map[string]struct {
 		change  change
 		refusal string
