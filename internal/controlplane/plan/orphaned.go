@@ -106,7 +106,7 @@ func (s facts) keptByUnclaimed(machine controlplane.Machine) string {
 	unclaimed, member := s.unclaimed(), s.memberOf(machine)
 	switch {
 	case len(unclaimed) == 0,
-		member == nil && !s.mayVote(machine) && !(machine.Joining && machine.HostClaimed),
+		member == nil && !s.mayVote(machine) && (!machine.Joining || !machine.HostClaimed),
 		member != nil && !s.stateOf(*member).Works() && s.othersStay(member):
 		return ""
 	}
