@@ -114,8 +114,8 @@ func joinedOrJoins(host *infrav1.QuoinHost, machine *clusterv1.Machine) bool {
 	return operation.ID == infrav1.ProvisionOperation(host.Spec.ConsumerRef.Claim) && operation.Began()
 }
 
-// hostsAlike maps a host to those that have an identity of it, which say so in their own conditions, and to those of its
-// namespace whose BMC its product UUID may mean.
+// hostsAlike maps a host to those that have an identity of it, which say so in their own conditions, and to those of
+// its namespace whose BMC its product UUID may mean.
 func (r *Reconciler) hostsAlike(ctx context.Context, o client.Object) []ctrl.Request {
 	host, ok := o.(*infrav1.QuoinHost)
 	if !ok {

@@ -17,7 +17,8 @@ var (
 		"selects, by state: outdated, held, in_flight or done.", "machine_deployment", "state")
 	info = gauge("quoin_rollout_info", "1 for each MachineDeployment that a RolloutPolicy selects, with the reason why "+
 		"it is where it is.", "machine_deployment", "reason")
-	stalled    = gauge("quoin_rollout_stalled", "1 while a rollout does not go on by itself, as the condition Stalled says, else 0.")
+	stalled = gauge("quoin_rollout_stalled",
+		"1 while a rollout does not go on by itself, as the condition Stalled says, else 0.")
 	rolledBack = gauge("quoin_rollout_rolled_back", "1 while a template is there that was restored, else 0.")
 	refused    = gauge("quoin_rollout_rollback_refused", "1 while a template that failed may not be restored, else 0.")
 	endsAt     = gauge("quoin_rollout_expected_end_timestamp_seconds", "When the rollout will be done, by what was "+

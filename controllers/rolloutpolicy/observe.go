@@ -198,7 +198,8 @@ func (seen *observation) pool(
 	seen.state.Pools = append(seen.state.Pools, pool)
 }
 
-// host of a QuoinMachine: whether it claimed one, which one as namespace/name where that is known, and why that does not become a Node where another one may.
+// host of a QuoinMachine: whether it claimed one, which one as namespace/name where that is known, and why that does
+// not become a Node where another one may.
 type host struct {
 	claimed      bool
 	name, failed string

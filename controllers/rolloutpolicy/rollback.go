@@ -292,7 +292,9 @@ func (r *Reconciler) way(
 // trialOf and trialShown are a trial as the status has it.
 func trialOf(former quoinv1.RolloutProgress) rollout.Trial {
 	of := former.Trial
-	return rollout.Trial{Revision: of.MachineSet, Since: of.Since.Time, Host: cmp.Or(of.Host, of.Failed), Failed: of.Failed}
+	return rollout.Trial{
+		Revision: of.MachineSet, Since: of.Since.Time, Host: cmp.Or(of.Host, of.Failed), Failed: of.Failed,
+	}
 }
 
 func trialShown(trial rollout.Trial) quoinv1.RolloutTrial {

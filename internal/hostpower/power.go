@@ -130,8 +130,8 @@ func SharesUUID(ctx context.Context, hosts client.Reader, host *infrav1.QuoinHos
 	return fmt.Sprintf("QuoinHost %s/%s", first.Namespace, first.Name), nil
 }
 
-// WithUUIDOf lists the other QuoinHosts of the namespace that have a BMC and the product UUID of the host. They are shared
-// with the cache.
+// WithUUIDOf lists the other QuoinHosts of the namespace that have a BMC and the product UUID of the host. They are
+// shared with the cache.
 func WithUUIDOf(ctx context.Context, hosts client.Reader, host *infrav1.QuoinHost) ([]infrav1.QuoinHost, error) {
 	identity := placement.ProductUUID(host)
 	if identity == "" {

@@ -52,8 +52,8 @@ func HostOf(h *infrav1.QuoinHost) Host {
 	return host
 }
 
-// HostFails reports whether a reason why a host does not become a Node is the host's: a Machine like the one that has it
-// may become a Node on another host.
+// HostFails reports whether a reason why a host does not become a Node is the host's: a Machine like the one that has
+// it may become a Node on another host.
 func HostFails(reason string) bool {
 	switch reason {
 	case infrav1.HostStepFailedReason, infrav1.HostBootstrapInterruptedReason, infrav1.HostOperationFailedReason,

@@ -68,8 +68,8 @@ func judgeControlPlane(of *controlplanev1.QuoinControlPlane) (string, []quoinv1.
 	return "conditions of " + object, findings, nil
 }
 
-// judgeSkewed blocks for a condition as judgeConditions does, but for what waits for the kubelets of workers: that is the
-// upgrade's to mend, when it raises these; the path of versions says whether it can.
+// judgeSkewed blocks for a condition as judgeConditions does, but for what waits for the kubelets of workers: that is
+// the upgrade's to mend, when it raises these; the path of versions says whether it can.
 func judgeSkewed(of *controlplanev1.QuoinControlPlane, object, held string, want wanted) []quoinv1.Finding {
 	found := conditions.Get(of, want.condition)
 	if found == nil || found.Reason != controlplanev1.VersionSkewReason {

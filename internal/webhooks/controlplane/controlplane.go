@@ -62,8 +62,8 @@ func (w *ControlPlaneWebhook) Default(_ context.Context, controlPlane *controlpl
 	return nil
 }
 
-// ValidateCreate refuses a control plane that could not be built. Of one that is moved, what an earlier release admitted
-// stays admitted.
+// ValidateCreate refuses a control plane that could not be built. Of one that is moved, what an earlier release
+// admitted stays admitted.
 func (w *ControlPlaneWebhook) ValidateCreate(
 	ctx context.Context, controlPlane *controlplanev1.QuoinControlPlane,
 ) (admission.Warnings, error) {

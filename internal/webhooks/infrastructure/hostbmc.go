@@ -74,8 +74,8 @@ func (w *HostWebhook) validateBMCIsNew(
 	return w.validateSystemIsNew(ctx, host)
 }
 
-// validateSystemIsNew refuses a word that another host of the namespace has too: one BMC may have two addresses, and the
-// word is what its computer is known by.
+// validateSystemIsNew refuses a word that another host of the namespace has too: one BMC may have two addresses, and
+// the word is what its computer is known by.
 func (w *HostWebhook) validateSystemIsNew(ctx context.Context, host *infrav1.QuoinHost) (field.ErrorList, error) {
 	word := host.Spec.BMC.SystemID
 	if word == "" {
@@ -83,15 +83,16 @@ func (w *HostWebhook) validateSystemIsNew(ctx context.Context, host *infrav1.Quo
 	}
 	var hosts infrav1.QuoinHostList
 	if err := w.Client.List(ctx, &hosts, client.InNamespace(host.Namespace), client.UnsafeDisableDeepCopy); err != nil {
-		return nil, apierrors.NewInternalError(fmt.Errorf("list QuoinHosts to find out whether one has this systemID: %w", err))
+		return nil, apierrors.NewInternalError(fmt.Errorf("list QuoinHosts to find out whether one says this systemID: %w",
+			err))
 	}
 	for i := range hosts.Items {
 		other := &hosts.Items[i]
 		if other.Name == host.Name || other.Spec.BMC == nil || !strings.EqualFold(word, other.Spec.BMC.SystemID) {
 			continue
 		}
-		return field.ErrorList{field.Forbidden(field.NewPath("spec", "bmc", "systemID"), fmt.Sprintf("QuoinHost %s/%s says %q "+
-			"too: correct one of them, and give each what its own BMC alone says", other.Namespace, other.Name, word))}, nil
+		return field.ErrorList{field.Forbidden(field.NewPath("spec", "bmc", "systemID"), fmt.Sprintf("QuoinHost %s/%s says "+
+			"%q too: correct one of them, and give each what its own BMC alone says", other.Namespace, other.Name, word))}, nil
 	}
 	return nil, nil
 }
