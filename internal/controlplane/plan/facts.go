@@ -104,12 +104,12 @@ func (s facts) explained(machine controlplane.Machine, problem string) string {
 	switch state := s.memberState(machine); {
 	case state == quorum.MemberFull && strings.Contains(problem, quorum.MakeRoom):
 		return problem
+	case machine.Health.Spared != "":
+		return problem + "; it is not replaced, because " + machine.Health.Spared
 	case reason == "" && state == quorum.MemberDead:
 		return problem + "; if it will not be back, " + haveReplaced
 	case reason == "":
 		return problem + "; if that stays so, " + haveReplaced
-	case machine.Health.Spared != "":
-		return problem + "; it is not replaced, because " + machine.Health.Spared
 	}
 	return problem + "; it is to be replaced, and condition Remediating says what that waits for"
 }

@@ -116,8 +116,8 @@ func awaitVersion(s facts) *controlplane.Step {
 	if s.AwaitedVersion == "" {
 		return nil
 	}
-	return s.wait(s.during(s.refill()), controlplane.ReasonTopologyVersion, "no Machine is made or replaced now: %s",
-		s.AwaitedVersion)
+	return s.wait(s.during(s.refill()), controlplane.ReasonTopologyVersion, "no Machine is made or replaced now: %s; "+
+		"condition TopologyReconciled of the Cluster says what holds it", s.AwaitedVersion)
 }
 
 // mixNoVersions keeps a rollout from beginning that would leave somebody behind.

@@ -121,6 +121,7 @@ var endings = map[string][]string{
 	controlplane.ReasonRecoveryRefused:  {"under another", "external", "is to survive", "exactly those", contradiction},
 	controlplane.ReasonRecoveryFailed:   {"under another id"},
 	controlplane.ReasonQuorumLost:       {"spec.recovery"},
+	controlplane.ReasonTopologyVersion:  {"condition TopologyReconciled"},
 	controlplane.ReasonStaleClaim:       {"the host knows generation"},
 	controlplane.ReasonQuorum: {"ago and may be back", replaced, "condition Remediating", "is not replaced",
 		"nothing is changed until", quorum.MakeRoom, "Repair ", "Wait until", "Add members first", "Add a host",

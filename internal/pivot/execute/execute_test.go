@@ -503,16 +503,6 @@ func TestAPivotThatFailsIsUndone(t *testing.T) {
 		change(host)
 		return s.target.Client.Update(t.Context(), host)
 	}
-	atTheEnd := func(do func(*site) error) func(*site, Write) error {
-		done := false
-		return func(s *site, w Write) error {
-			if done || w.String() != "target patch Secret m" {
-				return nil
-			}
-			done = true
-			return do(s)
-		}
-	}
 	for name, row := range map[string]struct {
 		happens func(*site, Write) error
 		message string
@@ -556,6 +546,33 @@ func TestAPivotThatFailsIsUndone(t *testing.T) {
 			s.rests(s.source, s.target)
 		})
 	}
+}
+
+// atTheEnd does something once, when the last object is copied.
+func atTheEnd(do func(*site) error) func(*site, Write) error {
+	done := false
+	return func(s *site, w Write) error {
+		if done || w.String() != "target patch Secret m" {
+			return nil
+		}
+		done = true
+		return do(s)
+	}
+}
+
+// What somebody deleted on the source while it was copied is not deleted on the target too: a person says what is right.
+func TestAnUndoLeavesTheLastCopyToAPerson(t *testing.T) {
+	s := newSite(t, "alone")
+	last := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "c-ca"}}
+	gone := atTheEnd(func(s *site) error { return s.source.Client.Delete(t.Context(), last.DeepCopy()) })
+	_, err := s.run(s.source, s.target, pivot.Wish{}, func(_ int, w Write) error { return gone(s, w) })
+	s.g.Expect(err).To(MatchError(And(ContainSubstring("Secret c-ca is on the target alone"),
+		ContainSubstring("delete it on the target; else make it again on the source"), Not(ContainSubstring("still paused")))))
+	s.g.Expect(s.target.Client.Get(t.Context(), client.ObjectKeyFromObject(last), &corev1.Secret{})).To(Succeed())
+
+	s.g.Expect(s.target.Client.Delete(t.Context(), last.DeepCopy())).To(Succeed())
+	_, err = s.run(s.source, s.target, pivot.Wish{}, nil)
+	s.g.Expect(err).To(MatchError(ErrUndone))
 }
 
 // A pivot does not begin where it would not go well, and nothing but the namespace is written then.

@@ -339,7 +339,7 @@ func (r *run) create(ctx context.Context, c client.WithWatch, o client.Object, o
 			o.SetUID("not-ours") // and is not deleted either
 			return nil
 		case apierrors.IsNotFound(err):
-			return r.give(fmt.Errorf("%s is on the %s alone, and is not deleted there", object, r.from.Name))
+			return r.give(&aloneError{object, r.from.Name, r.to.Name})
 		}
 		return err
 	default:

@@ -116,12 +116,28 @@ func (p *Pivot) undo(ctx context.Context, j *pivot.Journal, reason string) error
 	case errors.Is(err, ErrUndone), errors.Is(err, ErrRefused), errors.Is(err, errOvertaken):
 		return err
 	}
+	var alone *aloneError
+	if errors.As(err, &alone) {
+		return err // somebody else acts on the source, and says what is right
+	}
 	next := "it goes on undoing"
 	if j.Phase == pivot.Copying {
 		next = "it goes on copying, and with --abort it undoes"
 	}
 	return fmt.Errorf("%w; Clusters of namespace %s are still paused on the source: run the same command again, %s", err,
 		p.Namespace, next)
+}
+
+// aloneError says that a copy would be deleted whose original is gone: nobody but a person knows which of both is meant.
+type aloneError struct {
+	object   pivot.Object
+	on, from string
+}
+
+func (e *aloneError) Error() string {
+	return fmt.Sprintf("%[1]s is on the %[2]s alone, and is not deleted there. If it was deleted on the %[3]s on purpose, take "+
+		"its finalizers off and delete it on the %[2]s; else make it again on the %[3]s. Then run the same command again",
+		e.object, e.on, e.from)
 }
 
 func (p *Pivot) takeBack(ctx context.Context, j *pivot.Journal, reason string) error {
