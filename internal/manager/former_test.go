@@ -24,9 +24,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/retry"
 	"k8s.io/utils/ptr"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
@@ -160,6 +162,13 @@ func TestWhatFormerReleasesStored(t *testing.T) {
 			object.SetFinalizers(nil)
 			return c.Update(t.Context(), object)
 		}).WithTimeout(10 * time.Second).Should(Satisfy(apierrors.IsNotFound))
+		// A move begins with the Cluster, which is paused until all has arrived.
+		clusters := &clusterv1.ClusterList{}
+		g.Expect(c.List(t.Context(), clusters, client.InNamespace(former.GetNamespace()))).To(Succeed())
+		for i := range clusters.Items {
+			g.Expect(c.Patch(t.Context(), &clusters.Items[i], client.RawPatch(types.MergePatchType,
+				[]byte(`{"spec":{"paused":true}}`)))).To(Succeed())
+		}
 		moved := former.DeepCopy()
 		delete(moved.Object, "status")
 		commit := strings.TrimPrefix(former.GetNamespace(), "former-")
