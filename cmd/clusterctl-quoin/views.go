@@ -94,11 +94,11 @@ func outlookTable(p execute.Plan) [][]string {
 	}
 	for _, key := range slices.SortedFunc(maps.Keys(names), func(a, b [2]string) int { return slices.Compare(a[:], b[:]) }) {
 		all := names[key]
-		row := []string{key[0], key[1], fmt.Sprint(len(all))}
+		named := ""
 		if key[1] == "Cluster" || key[1] == "QuoinHost" {
-			row = append(row, strings.Join(slices.Sorted(slices.Values(all)), ", "))
+			named = strings.Join(slices.Sorted(slices.Values(all)), ", ")
 		}
-		rows = append(rows, row)
+		rows = append(rows, []string{key[0], key[1], fmt.Sprint(len(all)), named})
 	}
 	if len(names) > 0 {
 		rows = append(rows, nil)
@@ -292,11 +292,20 @@ func show(out io.Writer, format string, value any, rows [][]string) error {
 		_, err = out.Write(content)
 		return err
 	case "":
-		w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+		var table strings.Builder
+		w := tabwriter.NewWriter(&table, 0, 0, 2, ' ', 0)
 		for _, row := range rows {
 			fmt.Fprintln(w, strings.Join(row, "\t"))
 		}
-		return w.Flush()
+		if err := w.Flush(); err != nil {
+			return err
+		}
+		for line := range strings.Lines(table.String()) {
+			if _, err := fmt.Fprintln(out, strings.TrimRight(line, " \n")); err != nil {
+				return err
+			}
+		}
+		return nil
 	}
 	return fmt.Errorf("there is no output %q: json, yaml, or none of them for a table", format)
 }
