@@ -128,15 +128,16 @@ func (p *Pivot) undo(ctx context.Context, j *pivot.Journal, reason string) error
 		p.Namespace, next)
 }
 
-// aloneError says that a copy would be deleted whose original is gone: nobody but a person knows which of both is meant.
+// aloneError says that a copy would be deleted whose original is gone: nobody but a person knows which of both is
+// meant.
 type aloneError struct {
 	object   pivot.Object
 	on, from string
 }
 
 func (e *aloneError) Error() string {
-	return fmt.Sprintf("%[1]s is on the %[2]s alone, and is not deleted there. If it was deleted on the %[3]s on purpose, take "+
-		"its finalizers off and delete it on the %[2]s; else make it again on the %[3]s. Then run the same command again",
+	return fmt.Sprintf("%[1]s is on the %[2]s alone, and is not deleted there. If it was deleted on the %[3]s on purpose, "+
+		"take its finalizers off and delete it on the %[2]s; else make it again on the %[3]s. Then run the same command again",
 		e.object, e.on, e.from)
 }
 
