@@ -136,9 +136,9 @@ type aloneError struct {
 }
 
 func (e *aloneError) Error() string {
-	return fmt.Sprintf("%[1]s is on the %[2]s alone, and is not deleted there. If it was deleted on the %[3]s on purpose, "+
-		"take its finalizers off and delete it on the %[2]s; else make it again on the %[3]s. Then run the same command again",
-		e.object, e.on, e.from)
+	return fmt.Sprintf("%[1]s is on the %[2]s alone, and is not deleted there. If it was deleted on the %[3]s on "+
+		"purpose, take its finalizers off and delete it on the %[2]s; else make it again on the %[3]s. Then run the "+
+		"same command again", e.object, e.on, e.from)
 }
 
 func (p *Pivot) takeBack(ctx context.Context, j *pivot.Journal, reason string) error {
