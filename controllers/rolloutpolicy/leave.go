@@ -38,6 +38,10 @@ func (r *Reconciler) leave(
 	var failures []error
 	var refusals []refusedLeave
 	marked := 0
+	key := client.ObjectKeyFromObject(cluster)
+	before, _ := r.held.Load(key)
+	recorded, _ := before.(map[types.UID]rollout.Reason)
+	held := map[types.UID]rollout.Reason{}
 	for _, d := range decisions {
 		machine := seen.machines[d.Machine]
 		marks := d.Action == rollout.Taint || d.Action == rollout.Untaint
@@ -57,9 +61,13 @@ func (r *Reconciler) leave(
 			failures = append(failures, err)
 			continue
 		}
-		r.tellLeave(policy, machine, d)
+		r.recordLeave(policy, machine, d)
+		if d.Action == rollout.Replace || d.Action == rollout.HoldDrain {
+			held[machine.UID] = r.recordHeld(machine, d, recorded[machine.UID])
+		}
 	}
-	last, _ := r.refusals.Swap(client.ObjectKeyFromObject(cluster), refusals)
+	r.held.Store(key, held)
+	last, _ := r.refusals.Swap(key, refusals)
 	former, _ := last.([]refusedLeave)
 	// What is permitted now need not be seen elsewhere: a Node has no watch here.
 	return more || len(former) > len(refusals), errors.Join(failures...)
@@ -128,14 +136,9 @@ func (r *Reconciler) leaveOne(
 	return nil
 }
 
-// tellLeave records an event about what a person may want to know later.
-func (r *Reconciler) tellLeave(policy *quoinv1.RolloutPolicy, machine *clusterv1.Machine, d rollout.Decision) {
+// recordLeave records an event about what a person may want to know later.
+func (r *Reconciler) recordLeave(policy *quoinv1.RolloutPolicy, machine *clusterv1.Machine, d rollout.Decision) {
 	kind := corev1.EventTypeNormal
-	if d.Action == rollout.Replace || d.Action == rollout.HoldDrain {
-		r.tellHeld(machine, d)
-	} else {
-		r.held.Delete(machine.UID)
-	}
 	switch d.Action {
 	case rollout.Drain, rollout.Terminate, rollout.Unguard, rollout.Replace:
 	case rollout.Skip, rollout.DeletePods:
@@ -146,15 +149,16 @@ func (r *Reconciler) tellLeave(policy *quoinv1.RolloutPolicy, machine *clusterv1
 	r.Recorder.Eventf(policy, machine, kind, string(d.Reason), string(d.Action), "%s: %s", d.Machine, d.Message)
 }
 
-// tellHeld records an event about a Machine that a person may have deleted, and that is not drained yet: once for each
-// reason, and not for what is over within seconds.
-func (r *Reconciler) tellHeld(machine *clusterv1.Machine, d rollout.Decision) {
+// recordHeld records an event about a Machine that a person may have deleted, and that is not drained yet: once for
+// each reason, and not for what is over within seconds. It returns the reason that was recorded last.
+func (r *Reconciler) recordHeld(machine *clusterv1.Machine, d rollout.Decision, last rollout.Reason) rollout.Reason {
 	if d.Reason == rollout.Interval || d.Reason == rollout.Tainting {
-		return
+		return last
 	}
-	if last, _ := r.held.Swap(machine.UID, d.Reason); last != d.Reason || d.Action == rollout.Replace {
+	if last != d.Reason || d.Action == rollout.Replace {
 		r.Recorder.Eventf(machine, nil, corev1.EventTypeNormal, string(d.Reason), string(d.Action), "%s", d.Message)
 	}
+	return d.Reason
 }
 
 // change the annotations of a Machine, only as it was read.

@@ -62,7 +62,7 @@ type Reconciler struct {
 	remnants sync.Map
 	// untaints are since when taints are taken off Nodes, by the UID of a Machine that may not remember it itself.
 	untaints sync.Map
-	// held are the reasons that events gave why a Machine in deletion is not drained yet, by its UID.
+	// held are, by the Cluster, the reasons that events gave why Machines in deletion are not drained yet, by their UIDs.
 	held sync.Map
 	// refusals are the []refusedLeave of a Cluster, by its key.
 	refusals sync.Map
@@ -197,6 +197,7 @@ func (r *Reconciler) reconcile(ctx context.Context, key client.ObjectKey) (ctrl.
 	}
 	if policy == nil || cluster == nil || !cluster.DeletionTimestamp.IsZero() {
 		forgetMetrics(key.Namespace, key.Name)
+		r.held.Delete(key)
 		r.refusals.Delete(key)
 	}
 	switch {

@@ -495,7 +495,7 @@ func TestAMachineSaysThatItKeepsItsGate(t *testing.T) {
 
 	machine := w.machine("new-0")
 	for range 2 {
-		w.Expect(w.r.sayRefused(machine, rollout.Unmark, denied(machine))).To(HaveOccurred())
+		w.Expect(w.r.recordRefusal(machine, rollout.Unmark, denied(machine))).To(HaveOccurred())
 	}
 	refusals, _ := w.r.refusals.Load(client.ObjectKey{Namespace: namespace, Name: "c1"})
 	w.Expect(refusals).To(HaveLen(2), "what is said again is kept once")

@@ -83,9 +83,9 @@ func (r *Reconciler) free(
 	return kept, errors.Join(append(failures, err)...)
 }
 
-// sayRefused returns the error, and says which write the API server refuses of an object that no pool of a policy says
+// recordRefusal returns the error, and says which write the API server refuses of an object that no pool of a policy says
 // it of: in an event about it, in the same words each time so that events are counted, and in the next plan.
-func (r *Reconciler) sayRefused(of client.Object, action rollout.Action, err error) error {
+func (r *Reconciler) recordRefusal(of client.Object, action rollout.Action, err error) error {
 	if !apierr.IsRefusal(err) {
 		return err
 	}
@@ -124,7 +124,7 @@ func (r *Reconciler) unhook(
 	}
 	if err := client.IgnoreNotFound(r.Client.Patch(ctx, machine, objectpatch.OnlyOf(before))); err != nil {
 		maps.Copy(machine.Annotations, before.Annotations) // it has them still
-		return r.sayRefused(machine, rollout.Unguard, fmt.Errorf("take %s off Machine %s: %w", strings.Join(off, ", "),
+		return r.recordRefusal(machine, rollout.Unguard, fmt.Errorf("take %s off Machine %s: %w", strings.Join(off, ", "),
 			client.ObjectKeyFromObject(machine), err))
 	}
 	r.untaints.Delete(machine.UID)
@@ -157,7 +157,7 @@ func (r *Reconciler) untaint(
 		case err != nil && r.Clock.Since(since) < untaintFor:
 			kept, unasked = true, err
 			if apierr.IsRefusal(err) {
-				failures = append(failures, r.sayRefused(machine, rollout.Untaint, err))
+				failures = append(failures, r.recordRefusal(machine, rollout.Untaint, err))
 			}
 			continue
 		case err != nil:

@@ -341,13 +341,13 @@ func (r *Reconciler) discard(ctx context.Context, cluster *clusterv1.Cluster, le
 		}
 		if client.IgnoreNotFound(err) != nil {
 			err = fmt.Errorf("delete %s %s, which no Machine has: %w", configKind, part.Name, err)
-			failures = append(failures, r.sayRefused(part, rollout.Delete, err))
+			failures = append(failures, r.recordRefusal(part, rollout.Delete, err))
 			continue
 		}
 		err = r.Client.Delete(ctx, part, client.Preconditions{UID: &part.UID})
 		if client.IgnoreNotFound(err) != nil {
 			err = fmt.Errorf("delete %s %s, which no Machine has: %w", machineKind, part.Name, err)
-			failures = append(failures, r.sayRefused(part, rollout.Delete, err))
+			failures = append(failures, r.recordRefusal(part, rollout.Delete, err))
 		}
 	}
 	return errors.Join(failures...)

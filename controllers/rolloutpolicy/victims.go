@@ -135,7 +135,7 @@ func (r *Reconciler) unmark(ctx context.Context, seen *observation, plan rollout
 				continue
 			}
 			machine := seen.machines[m.Name]
-			err := r.sayRefused(machine, rollout.Unmark, r.ungate(ctx, machine))
+			err := r.recordRefusal(machine, rollout.Unmark, r.ungate(ctx, machine))
 			if err == nil && m.Gated {
 				err = r.unshow(ctx, machine)
 			}
