@@ -92,7 +92,8 @@ func outlookTable(p execute.Plan) [][]string {
 	if len(names) > 0 {
 		rows = append(rows, []string{"NAMESPACE", "KIND", "OBJECTS", "NAMES"})
 	}
-	for _, key := range slices.SortedFunc(maps.Keys(names), func(a, b [2]string) int { return slices.Compare(a[:], b[:]) }) {
+	byText := func(a, b [2]string) int { return slices.Compare(a[:], b[:]) }
+	for _, key := range slices.SortedFunc(maps.Keys(names), byText) {
 		all := names[key]
 		named := ""
 		if key[1] == "Cluster" || key[1] == "QuoinHost" {

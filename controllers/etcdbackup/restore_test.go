@@ -280,8 +280,8 @@ func TestAnUnsignedSnapshotIsTakenByItsDigestAlone(t *testing.T) {
 	w.Expect(w.status().Restore.SHA256).To(HaveLen(64), "%v", w.status().Restore)
 }
 
-// A recovery that is taken away and put back as it was finds its snapshot where its hosts look for it, or has it brought
-// again.
+// A recovery that is taken away and put back as it was finds its snapshot where its hosts look for it, or has it
+// brought again.
 func TestARecoveryThatIsPutBackHasItsSnapshot(t *testing.T) {
 	for state, stays := range map[string]bool{"Fetching": false, "Begun": true} {
 		t.Run(state, func(t *testing.T) {

@@ -83,8 +83,8 @@ func (r *Reconciler) free(
 	return kept, errors.Join(append(failures, err)...)
 }
 
-// recordRefusal returns the error, and says which write the API server refuses of an object that no pool of a policy says
-// it of: in an event about it, in the same words each time so that events are counted, and in the next plan.
+// recordRefusal returns the error, and says which write the API server refuses of an object that no pool of a policy
+// says it of: in an event about it, in the same words each time so that events are counted, and in the next plan.
 func (r *Reconciler) recordRefusal(of client.Object, action rollout.Action, err error) error {
 	if !apierr.IsRefusal(err) {
 		return err

@@ -28,6 +28,7 @@ want unshare util-linux
 want ip iproute2
 want iptables-save iptables
 want curl curl
+want jq jq
 want ssh-keygen openssh-client
 want strace strace
 [ ${#lacking[@]} -gt 0 ] || exit 0

@@ -184,8 +184,8 @@ func (c *realCluster) promote() {
 	}
 }
 
-// freeAddress is one of loopback that nobody else's connections begin at: one of them may take a port of 127.0.0.1 before
-// etcd listens.
+// freeAddress is one of loopback that nobody else's connections begin at: one of them may take a port of 127.0.0.1
+// before etcd listens.
 func freeAddress(t *testing.T) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", fmt.Sprintf("127.%d.%d.%d:0", 1+rand.IntN(254), rand.IntN(256), 2+rand.IntN(252)))

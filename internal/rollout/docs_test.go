@@ -25,8 +25,8 @@ func TestTheDocumentedRolloutHappens(t *testing.T) {
 	g.Expect(example.Spec.PauseAfter).To(Equal(quoinv1.RolloutPauseCanary))
 }
 
-// standIn is a kubectl with as much of it as the documentation's release commands need, over a folder of Machines: get of
-// all and of one, replace, and annotate that takes annotations off.
+// standIn is a kubectl with as much of it as the documentation's release commands need, over a folder of Machines: get
+// of all and of one, replace, and annotate that takes annotations off.
 const standIn = `#!/usr/bin/env bash
 set -euo pipefail
 cd "$MACHINES"

@@ -136,8 +136,8 @@ func TestATemplateWithoutAHostIsNotJudged(t *testing.T) {
 	g.Expect(pool.Trial).To(BeZero(), "what is suspended begins anew")
 }
 
-// What a host does says nothing about a template until another one fails too, whichever Machines have them; and what ran
-// against the template since then runs on.
+// What a host does says nothing about a template until another one fails too, whichever Machines have them; and what
+// ran against the template since then runs on.
 //
 // Proves: C2
 func TestWhatHostsSayOfATemplate(t *testing.T) {

@@ -68,7 +68,8 @@ var pivotDeeds = []struct {
 	waits time.Duration
 	// wants is how the command ends where that is before the point of no return, and from there on; any way when empty.
 	wants [2]string
-	// do it, and return what puts an end to it when the command has ended; nil where it ends by itself. Nil kills the command.
+	// do it, and return what puts an end to it when the command has ended; nil where it ends by itself. Nil kills the
+	// command.
 	do func(m *movable) (end func())
 }{
 	{name: "the command is killed", last: atResumption, wants: both("failed")},
@@ -91,8 +92,8 @@ var pivotDeeds = []struct {
 
 func both(end string) [2]string { return [2]string{end, end} }
 
-// away has no API server of a side answer the command and the managers for a while, which the command outlasts; or, with
-// zero, until it has given up, which it then does soon.
+// away has no API server of a side answer the command and the managers for a while, which the command outlasts; or,
+// with zero, until it has given up, which it then does soon.
 func (m *movable) away(side string, within time.Duration) (end func()) {
 	managers := map[string]*plane.Manager{"source": m.manager, "target": m.arrives}[side]
 	managers.Silence(true)
@@ -131,10 +132,10 @@ func (m *movable) withoutWebhook(p *plane.Plane) (end func()) {
 
 // Proves: S0-65, S0-68
 //
-// Every deed is done at every moment of `clusterctl quoin pivot`, and the same command run again where it has ended early. It
-// finishes, or undoes and can be run anew; where somebody has resumed the target too early, a person does what docs/pivot.md
-// says. Each time the node ends up in the target, in the next generation, with its host as it was; never are there two sides
-// that act, and never is an object on neither of them.
+// Every deed is done at every moment of `clusterctl quoin pivot`, and the same command run again where it has ended
+// early. It finishes, or undoes and can be run anew; where somebody has resumed the target too early, a person does
+// what docs/pivot.md says. Each time the node ends up in the target, in the next generation, with its host as it was;
+// never are there two sides that act, and never is an object on neither of them.
 func TestAPivotMeetsTrouble(t *testing.T) {
 	t.Parallel()
 	fleet, second := newFleet(t, kube.Options{}, nil), secondPlane(t)

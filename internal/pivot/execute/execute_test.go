@@ -525,7 +525,8 @@ func TestAPivotThatFailsIsUndone(t *testing.T) {
 		}), "Secret c-ca has not arrived"},
 		"resumed": {atTheEnd(func(s *site) error {
 			home := &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "c"}}
-			return s.source.Client.Patch(t.Context(), home, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"paused":null}}`)))
+			return s.source.Client.Patch(t.Context(), home, client.RawPatch(types.MergePatchType,
+				[]byte(`{"spec":{"paused":null}}`)))
 		}), "Cluster c is no longer paused on the source"},
 		"taken-away": {atTheEnd(func(s *site) error {
 			m := &infrav1.QuoinMachine{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "m"}}
@@ -560,7 +561,8 @@ func atTheEnd(do func(*site) error) func(*site, Write) error {
 	}
 }
 
-// What somebody deleted on the source while it was copied is not deleted on the target too: a person says what is right.
+// What somebody deleted on the source while it was copied is not deleted on the target too: a person says what is
+// right.
 func TestAnUndoLeavesTheLastCopyToAPerson(t *testing.T) {
 	s := newSite(t, "alone")
 	last := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "c-ca"}}

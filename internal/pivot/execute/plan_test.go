@@ -17,7 +17,8 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/test/integration/rig"
 )
 
-// A dry run says what the command does next, from wherever it is, and writes nothing: no object, no namespace, no journal.
+// A dry run says what the command does next, from wherever it is, and writes nothing: no object, no namespace, no
+// journal.
 func TestADryRunWritesNothing(t *testing.T) {
 	plain := func(name string) *site { return newSite(t, name) }
 	killedAt := func(name, moment string) *site {

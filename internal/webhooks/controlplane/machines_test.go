@@ -149,7 +149,8 @@ func TestMachinesThatAreMoved(t *testing.T) {
 			t.Run(fmt.Sprintf("%s, paused %t", name, paused), func(t *testing.T) {
 				g := NewWithT(t)
 				moved := controlPlane(fault)
-				moved.OwnerReferences = []metav1.OwnerReference{{APIVersion: clusterv1.GroupVersion.String(), Kind: "Cluster", Name: "c1"}}
+				moved.OwnerReferences = []metav1.OwnerReference{{
+					APIVersion: clusterv1.GroupVersion.String(), Kind: "Cluster", Name: "c1"}}
 				cluster := &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: moved.Namespace, Name: "c1"},
 					Spec: clusterv1.ClusterSpec{Paused: &paused}}
 				scheme := runtime.NewScheme()

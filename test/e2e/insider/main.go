@@ -5,8 +5,9 @@
 //
 //	insider <namespace> <report>
 //
-// reads and writes a ConfigMap through the Service kubernetes every half second, over connections that it keeps, as controllers do,
-// and writes down how long it got no answer, how long no scheduler renewed its lease, and how long the cluster's DNS named nobody.
+// reads and writes a ConfigMap through the Service kubernetes every half second, over connections that it keeps, as
+// controllers do, and writes down how long it got no answer, how long no scheduler renewed its lease, and how long the
+// cluster's DNS named nobody.
 //
 //	insider call <workload> <collector>
 //

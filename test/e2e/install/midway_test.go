@@ -55,7 +55,9 @@ func (s *site) replaceWorker(ctx context.Context, g Gomega) *replacing {
 }
 
 // replace asks for the replacement of the one Machine of a role, and returns when kubeadm joins the next one's host.
-func (s *site) replace(ctx context.Context, g Gomega, role func(*clusterv1.Machine) bool, ask func(*lab.Cluster) error) *replacing {
+func (s *site) replace(
+	ctx context.Context, g Gomega, role func(*clusterv1.Machine) bool, ask func(*lab.Cluster) error,
+) *replacing {
 	cluster, err := s.lab.Open(ctx, lab.ClusterSpec{Name: "first", Workers: 1})
 	g.Expect(err).NotTo(HaveOccurred())
 	r := &replacing{site: s, cluster: cluster, role: role}
@@ -89,8 +91,8 @@ func (s *site) replace(ctx context.Context, g Gomega, role func(*clusterv1.Machi
 	return r
 }
 
-// goesOn holds that the replacement was still under way when the providers had been replaced, and that it then ends as any
-// other: with one join, no other Machine touched, and nothing lost that an API server acknowledged.
+// goesOn holds that the replacement was still under way when the providers had been replaced, and that it then ends as
+// any other: with one join, no other Machine touched, and nothing lost that an API server acknowledged.
 func (r *replacing) goesOn(ctx context.Context, g Gomega) {
 	names := func() []string {
 		var names []string
@@ -101,7 +103,8 @@ func (r *replacing) goesOn(ctx context.Context, g Gomega) {
 	}
 	both := names()
 	g.Expect(both).To(And(HaveLen(2), ContainElement(r.former)), "%s left before the providers were replaced", r.former)
-	g.Eventually(names).WithContext(ctx).WithTimeout(10 * time.Minute).WithPolling(time.Second).ShouldNot(ContainElement(r.former))
+	g.Eventually(names).WithContext(ctx).WithTimeout(10 * time.Minute).WithPolling(time.Second).
+		ShouldNot(ContainElement(r.former))
 	g.Expect(r.cluster.AwaitReady(ctx, 5*time.Minute, lab.NewVersion, lab.NewVersion)).To(Succeed())
 	g.Expect(both).To(ContainElements(names()), "the Machine that joined meanwhile is the one that stays")
 	g.Expect(r.joined(ctx, g)).To(Equal(1))

@@ -20,8 +20,8 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/test/e2e/insider/report"
 )
 
-// Duty watches what the lifecycle controllers of a management cluster owe it: a webhook that answers, and a leader of each
-// of Quoin's providers.
+// Duty watches what the lifecycle controllers of a management cluster owe it: a webhook that answers, and a leader of
+// each of Quoin's providers.
 type Duty struct {
 	stop context.CancelFunc
 	done sync.WaitGroup
@@ -111,8 +111,8 @@ func (l *Lab) lease(ctx context.Context, provider string) (*coordinationv1.Lease
 	return &leases.Items[0], nil
 }
 
-// Stop ends the watch, and returns the longest times without an answer of a webhook and without a renewal of a lease. Both
-// count to the end: what never came was away all the time.
+// Stop ends the watch, and returns the longest times without an answer of a webhook and without a renewal of a lease.
+// Both count to the end: what never came was away all the time.
 func (d *Duty) Stop() (webhook, leader time.Duration) {
 	d.stop()
 	d.done.Wait()

@@ -19,7 +19,8 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// Door is a way to an API server. Closed, it is as if the API server had stopped; who knows another way finds it running.
+// Door is a way to an API server. Closed, it is as if the API server had stopped; who knows another way finds it
+// running.
 type Door struct {
 	// Kubeconfig leads through the door.
 	Kubeconfig string
@@ -34,8 +35,8 @@ type Door struct {
 	through  map[net.Conn]bool
 }
 
-// NewDoor opens a door to the API server of a kubeconfig, and writes another one in the directory. What goes wrong when it
-// is opened again is given to failed.
+// NewDoor opens a door to the API server of a kubeconfig, and writes another one in the directory. What goes wrong when
+// it is opened again is given to failed.
 func NewDoor(kubeconfig, directory string, failed func(error)) (*Door, error) {
 	config, err := clientcmd.LoadFromFile(kubeconfig)
 	if err != nil {
