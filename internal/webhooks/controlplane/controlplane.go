@@ -69,7 +69,7 @@ func (w *ControlPlaneWebhook) ValidateCreate(
 ) (admission.Warnings, error) {
 	spec := &controlPlane.Spec
 	reasons := validateSpec(spec)
-	moved, err := webhooks.Moved(ctx, w.Reader, controlPlane, ownerCluster(controlPlane))
+	moved, err := webhooks.Moved(ctx, w.Reader, controlPlane, controlPlane.Labels[clusterv1.ClusterNameLabel])
 	if err != nil {
 		return nil, err
 	}
@@ -77,16 +77,6 @@ func (w *ControlPlaneWebhook) ValidateCreate(
 		reasons = append(reasons, validateMachinesOf(spec)...)
 	}
 	return nil, refuse(controlPlane, reasons)
-}
-
-// ownerCluster names the Cluster that owns the control plane; none when it is empty.
-func ownerCluster(controlPlane *controlplanev1.QuoinControlPlane) string {
-	for _, owner := range controlPlane.OwnerReferences {
-		if owner.Kind == "Cluster" && strings.HasPrefix(owner.APIVersion, clusterv1.GroupVersion.Group+"/") {
-			return owner.Name
-		}
-	}
-	return ""
 }
 
 // ValidateUpdate refuses what ValidateCreate refuses, versions that cannot follow the one before, and changes of the

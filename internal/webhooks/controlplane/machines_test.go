@@ -149,6 +149,7 @@ func TestMachinesThatAreMoved(t *testing.T) {
 			t.Run(fmt.Sprintf("%s, paused %t", name, paused), func(t *testing.T) {
 				g := NewWithT(t)
 				moved := controlPlane(fault)
+				moved.Labels = map[string]string{clusterv1.ClusterNameLabel: "c1"}
 				moved.OwnerReferences = []metav1.OwnerReference{{
 					APIVersion: clusterv1.GroupVersion.String(), Kind: "Cluster", Name: "c1"}}
 				cluster := &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: moved.Namespace, Name: "c1"},
