@@ -36,6 +36,8 @@ const (
 	lookEvery = 2 * time.Second
 	// silentFor is how long a management cluster may not answer. One that upgrades itself does not for some seconds.
 	silentFor = 10 * time.Minute
+	// settledAfter bounds the wait for the status of an upgrade that is marked as completed, which its controller writes next.
+	settledAfter = time.Minute
 )
 
 // raise raises a Cluster to a version, by a ClusterUpgrade.
@@ -225,7 +227,11 @@ func phaseOf(u *quoinv1.ClusterUpgrade) (phase, string) {
 	planned, approved := find(quoinv1.ClusterUpgradePlannedCondition), find(quoinv1.ClusterUpgradeApprovedCondition)
 	switch {
 	case upgrade.Completed(u):
-		return over, find(quoinv1.ClusterUpgradeCompletedCondition).Message
+		completed := find(quoinv1.ClusterUpgradeCompletedCondition)
+		if completed.Status != metav1.ConditionTrue && time.Since(upgrade.CompletedAt(u)) < settledAfter {
+			return underway, message
+		}
+		return over, completed.Message
 	case planned.Status == metav1.ConditionFalse && !upgrade.Begun(u) &&
 		(planned.Reason == quoinv1.NoPlanReason || planned.Reason == quoinv1.HopsUnknownReason):
 		return impossible, planned.Message

@@ -78,8 +78,19 @@ func acts(u *quoinv1.ClusterUpgrade) {
 	u.Annotations = map[string]string{quoinv1.ClusterUpgradeBegunAnnotation: upgrade.Mark(u, time.Now())}
 }
 
-func ends(u *quoinv1.ClusterUpgrade) {
+// marks that everything was done, which comes before the status says so.
+func marks(u *quoinv1.ClusterUpgrade) {
 	u.Annotations[quoinv1.ClusterUpgradeCompletedAnnotation] = upgrade.Mark(u, time.Now())
+}
+
+func ends(u *quoinv1.ClusterUpgrade) {
+	marks(u)
+	say(u, quoinv1.ClusterUpgradeCompletedCondition, metav1.ConditionTrue, quoinv1.CompletedReason, "healthy at v1.36.3")
+}
+
+// marksOnly as an upgrade does whose controller is away since.
+func marksOnly(u *quoinv1.ClusterUpgrade) {
+	u.Annotations[quoinv1.ClusterUpgradeCompletedAnnotation] = upgrade.Mark(u, time.Now().Add(-time.Hour))
 }
 
 func cannot(u *quoinv1.ClusterUpgrade) {
@@ -108,6 +119,10 @@ func TestAnUpgradeIsConfirmedAndFollowed(t *testing.T) {
 	}{
 		"agreed": {answers: "y\n", moves: moves{plans("a"), acts, acts, nil, ends}, approved: "a", left: 1,
 			says: []string{"Carry out plan a?", "step 2/3 ControlPlane: prod-2 joins", "does not answer", "UPGRADE"}},
+		"done, and said later": {yes: true, moves: moves{plans("a"), acts, marks, marks, ends}, approved: "a", left: 1,
+			says: []string{"healthy at v1.36.3\n", "COMPLETED    True Completed: healthy at v1.36.3"}},
+		"done, and never said": {yes: true, moves: moves{plans("a"), acts, marksOnly}, approved: "a", left: 1,
+			says: []string{" done\n"}},
 		"agreed beforehand": {yes: true, moves: moves{plans("a"), acts, ends}, approved: "a", left: 1},
 		"the world changed": {answers: "y\ny\n", moves: moves{plans("a"), acts, plans("b"), acts, ends}, approved: "b", left: 1,
 			says: []string{"plan a?", "plan b?"}},
