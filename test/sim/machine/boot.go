@@ -27,7 +27,6 @@ func (m *Machine) PowerOn() {
 	m.nextPID = 100
 	m.ports = nil
 	m.locks = nil
-	m.neighbor = nil
 	m.firewall = nil
 	m.resetNetwork()
 	m.clean("/run")

@@ -22,28 +22,8 @@ func init() {
 		"retry-all-errors": "r3", "retry-connrefused": "r4", "connect-timeout": "c:", "speed-limit": "y:", "speed-time": "Y:", "output": "o:", "noproxy": "np:", "insecure": "k", "max-time": "m:",
 		"cacert": "ca:", "capath": "cp:", "proxy": "x:", "limit-rate": "lr:", "continue-at": "C:", "write-out": "w:", "head": "I", "header": "H:", "request": "X:", "max-filesize": "mf:",
 		"max-redirs": "mr:", "proto": "pr:", "proto-redir": "pd:", "create-dirs": "cd", "range": "rg:", "config": "K:", "user-agent": "A:", "remote-time": "R", "proxy-cacert": "pc:", "tlsv1.2": "tl", "disable": "q", "globoff": "g"}, curlCommand)
-	simple("ping", "c:W:qw:I:46", nil, func(p *Process, _ options, args []string) int {
-		p.enter()
-		defer p.leave()
-		if len(args) > 0 && p.Machine.neighbor[args[len(args)-1]] != "" {
-			return 0
-		}
-		return 1
-	})
-}
-
-// SetNeighbor makes another host of the network answer to ping and in the neighbor table; an empty mac makes it silent.
-func (m *Machine) SetNeighbor(address, mac string) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.neighbor == nil {
-		m.neighbor = map[string]string{}
-	}
-	if mac == "" {
-		delete(m.neighbor, address)
-		return
-	}
-	m.neighbor[address] = mac
+	// No other host of the network answers.
+	simple("ping", "c:W:qw:I:46", nil, func(*Process, options, []string) int { return 1 })
 }
 
 // curlCommand asks Options.Web. It resumes, and tries again what may pass, as curl does with these flags.

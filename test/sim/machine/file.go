@@ -147,8 +147,6 @@ func (p *Process) open(path string, flags int, perm os.FileMode) (*file, error) 
 			return nil, syscall.EISDIR
 		case !p.cred.may(at.n, bits):
 			return nil, syscall.EACCES
-		case writes && m.readOnly && !at.volatile:
-			return nil, syscall.EROFS
 		}
 	}
 	f := &file{refs: 1, n: at.n, path: at.path, flags: flags, volatile: at.volatile}

@@ -68,9 +68,9 @@ func (f *FS) Lstat(path string) (Stat, error) {
 func (f *FS) WriteFile(path string, file File) error {
 	f.m.mu.Lock()
 	defer f.m.mu.Unlock()
-	full, readOnly := f.m.full, f.m.readOnly
-	f.m.full, f.m.readOnly = false, false
-	defer func() { f.m.full, f.m.readOnly = full, readOnly }()
+	full := f.m.full
+	f.m.full = false
+	defer func() { f.m.full = full }()
 	return pathErr("write", path, f.m.put(path, file))
 }
 
@@ -171,20 +171,6 @@ func (f *FS) SetFull(full bool) {
 	f.m.full = full
 }
 
-// SetReadOnly makes the system disk read-only, as a kernel does after an error.
-func (f *FS) SetReadOnly(readOnly bool) {
-	f.m.mu.Lock()
-	defer f.m.mu.Unlock()
-	f.m.readOnly = readOnly
-}
-
-// SetSyncFails makes sync fail, as a disk does that lost what it took.
-func (f *FS) SetSyncFails(fails bool) {
-	f.m.mu.Lock()
-	defer f.m.mu.Unlock()
-	f.m.syncFail = fails
-}
-
 // Stat is what is known of a file.
 type Stat struct {
 	// Path is the place with every link resolved but the last.
@@ -195,7 +181,6 @@ type Stat struct {
 	Inode    uint32
 	Links    int
 	ModTime  time.Time
-	volatile bool
 	node     *node
 }
 
@@ -206,7 +191,7 @@ func statOf(at place) Stat {
 		size = 4096
 	}
 	return Stat{Path: at.path, Mode: n.mode, Size: size, UID: int(n.uid), GID: int(n.gid), Inode: n.ino, Links: int(n.nlink),
-		ModTime: time.Unix(0, n.mtime), volatile: at.volatile, node: n}
+		ModTime: time.Unix(0, n.mtime), node: n}
 }
 
 func dirName(path string) string {

@@ -10,7 +10,6 @@ import (
 	"sort"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 )
 
@@ -138,9 +137,6 @@ func sysctlTree(prefix string) *dynamic {
 				return &node{mode: 0o644, nlink: 1, dyn: &dynamic{
 					read: func(m *Machine, _ *Process) string { return m.sysctl[full] + "\n" },
 					write: func(m *Machine, text string) error {
-						if m.lockedSysctl[full] {
-							return syscall.EROFS
-						}
 						m.sysctl[full] = strings.TrimSpace(text)
 						return nil
 					},
@@ -154,16 +150,6 @@ func sysctlTree(prefix string) *dynamic {
 			return nil
 		},
 	}
-}
-
-// LockSysctl makes a setting of the kernel unchangeable, as a container's is.
-func (m *Machine) LockSysctl(name string) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.lockedSysctl == nil {
-		m.lockedSysctl = map[string]bool{}
-	}
-	m.lockedSysctl[name] = true
 }
 
 // Sysctl is a setting of the kernel.

@@ -132,14 +132,11 @@ type Machine struct {
 	root     *node
 	inode    uint32
 	full     bool
-	readOnly bool
-	syncFail bool
 	mounts   []mount
 	disks    []*disk
 	links    []*Link
 	routes   []string
 	rules    []string
-	neighbor map[string]string
 	firewall map[string]*ruleset
 	ports    map[int]*Listener
 	procs    map[int]*Process
@@ -150,10 +147,9 @@ type Machine struct {
 	onJrnl   []func(m *Machine, plan, step, word string)
 	unknown  []string
 
-	sysctl       map[string]string
-	lockedSysctl map[string]bool
-	settingsOf   string
-	modules      map[string]bool
+	sysctl     map[string]string
+	settingsOf string
+	modules    map[string]bool
 }
 
 // New makes a machine and boots it.
@@ -270,9 +266,6 @@ func (m *Machine) Unknown() []string {
 	defer m.mu.Unlock()
 	return append([]string(nil), m.unknown...)
 }
-
-// Commands lists the simulated commands that every image has.
-func Commands() []string { return sortedKeys(commands) }
 
 // Dial connects to a port that a Program listens on, as from the machine itself.
 func (m *Machine) Dial(port int) (net.Conn, error) {

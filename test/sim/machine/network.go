@@ -170,15 +170,6 @@ func (m *Machine) ip(object, verb, family string, words map[string]string, plain
 			return "", ""
 		}
 	case strings.HasPrefix(object, "neigh") || object == "n":
-		if verb == "show" {
-			var out strings.Builder
-			for _, address := range sortedKeys(m.neighbor) {
-				if words["to"] == "" || words["to"] == address {
-					fmt.Fprintf(&out, "%s lladdr %s REACHABLE\n", address, m.neighbor[address])
-				}
-			}
-			return out.String(), ""
-		}
 		return "", ""
 	case object == "netns":
 		if verb == "show" {

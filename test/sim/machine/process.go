@@ -37,7 +37,6 @@ type Process struct {
 	wake            chan struct{}
 	unit            *unit
 	listeners       []*Listener
-	began           time.Time
 
 	// ended is closed when the process is over, as the table sees it; its goroutine may still unwind.
 	ended  chan struct{}
@@ -70,7 +69,7 @@ func (p *Process) check() {
 // newProcess forks: mu is held.
 func (m *Machine) newProcess(parent *Process, args []string) *Process {
 	m.nextPID++
-	p := &Process{Machine: m, PID: m.nextPID, Args: args, ended: make(chan struct{}), began: time.Now(), cred: *rootCred}
+	p := &Process{Machine: m, PID: m.nextPID, Args: args, ended: make(chan struct{}), cred: *rootCred}
 	if len(args) > 0 {
 		p.comm = comm(args[0])
 	}

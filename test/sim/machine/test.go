@@ -216,9 +216,6 @@ func (p *Process) may(n *node, bits os.FileMode) bool {
 func (p *Process) writable(st Stat) error {
 	p.enter()
 	defer p.leave()
-	if p.Machine.readOnly && !st.volatile {
-		return syscall.EROFS
-	}
 	if !p.cred.may(st.node, writeBit) {
 		return syscall.EACCES
 	}

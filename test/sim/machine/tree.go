@@ -17,21 +17,13 @@ func (m *Machine) make(mode os.FileMode, c *cred) *node {
 
 // spare says why nothing can be added at a place.
 func (m *Machine) spare(at place) error {
-	switch {
-	case at.volatile:
-		return nil
-	case m.readOnly:
-		return syscall.EROFS
-	case m.full:
+	if m.full && !at.volatile {
 		return syscall.ENOSPC
 	}
 	return nil
 }
 
 func (m *Machine) changeable(at place, c *cred) error {
-	if m.readOnly && !at.volatile {
-		return syscall.EROFS
-	}
 	if at.dir != nil && !c.may(at.dir, writeBit) {
 		return syscall.EACCES
 	}
@@ -199,9 +191,6 @@ func (m *Machine) chmod(c *cred, path string, mode os.FileMode) error {
 	}
 	if c.uid != 0 && c.uid != int(at.n.uid) {
 		return syscall.EPERM
-	}
-	if m.readOnly && !at.volatile {
-		return syscall.EROFS
 	}
 	const bits = os.ModePerm | os.ModeSetuid | os.ModeSetgid | os.ModeSticky
 	at.n.mode = at.n.mode&^bits | mode&bits
