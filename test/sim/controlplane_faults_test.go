@@ -125,6 +125,7 @@ func TestThatProcessesRunIsNoProgress(t *testing.T) {
 // The host of the replacement is burnt at each step of its join: before etcd knows it, as a learner that has not started, as one
 // that has, and as a voter. It is given up at a person's word, and the rollout goes on without it.
 func TestAHostThatIsLostForGoodWhileItJoinsIsReplaced(t *testing.T) {
+	t.Parallel()
 	for i, phase := range joinPhases {
 		if !slices.Contains([]string{"kubelet-start", "etcd-added", "etcd-started", "etcd-promoted"}, phase) {
 			continue

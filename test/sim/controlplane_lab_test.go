@@ -35,8 +35,8 @@ import (
 const before = "v1.35.4"
 
 // whole is how long a control plane may take to become what its spec says. One Machine takes seconds on an idle machine, and
-// a minute on one that has much else to do.
-const whole = 6 * time.Minute
+// minutes on one that has much else to do.
+const whole = 10 * time.Minute
 
 // courtOptions say what a court begins with.
 type courtOptions struct {

@@ -33,6 +33,8 @@ func (r rollout) floor(replicas int32) int {
 // is taken away at a drawn event: a member, a host, a failure domain, for a while or for good. What must hold is looked at
 // all the time, somebody writes all the time, and at the end of each rollout everything is as the spec says.
 //
+// It is not parallel itself: what it draws takes longest, and beside everything else longer than anybody waits.
+//
 // Proves: S2-30, S2-33, C6
 func TestAControlPlaneRollsThroughTrouble(t *testing.T) {
 	// A loss for good needs members to spare throughout the rollout: one that came when three are two would be the end.

@@ -42,6 +42,7 @@ const (
 // Control planes of one, three and five come up and are replaced with each strategy, while somebody writes and somebody
 // looks at etcd.
 func TestAControlPlaneRolls(t *testing.T) {
+	t.Parallel()
 	type one struct {
 		strategy controlplanev1.RolloutStrategyType
 		// hosts that are free; they are never taken away again.
@@ -90,6 +91,7 @@ func TestAControlPlaneRolls(t *testing.T) {
 // All Machines of a control plane are deleted at once. Without admission nothing stops that; Cluster API then drains
 // nobody. The cluster answers all the time, no key is lost, and three replacements later it is whole.
 func TestAllMachinesAreDeletedAtOnce(t *testing.T) {
+	t.Parallel()
 	for _, admission := range []bool{false, true} {
 		name := map[bool]string{false: "delete-all", true: "delete-all-admitted"}[admission]
 		t.Run(name, func(t *testing.T) {

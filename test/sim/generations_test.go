@@ -25,6 +25,7 @@ import (
 // TestTheOlderGenerationChangesNothing moves a node's objects to another management plane and leaves the first one
 // running, as a move that was cut short does. The first one is then asked for everything that changes a host.
 func TestTheOlderGenerationChangesNothing(t *testing.T) {
+	t.Parallel()
 	g := NewWithT(t)
 	ctx := t.Context()
 	l := newLab(t, newFleet(t, kube.Options{}, nil), "generations")

@@ -10,6 +10,7 @@ import (
 	"os"
 	"runtime"
 	"strconv"
+	"sync"
 	"testing"
 
 	"github.com/go-logr/logr"
@@ -24,6 +25,13 @@ const parallelLives = 16
 
 // thePlane is the API server of all tests of this package; nil without its binaries.
 var thePlane *plane.Plane
+
+// theSecond is the API server that all of them move to, each in namespaces of its own. The first who needs it starts it.
+var theSecond struct {
+	once  sync.Once
+	plane *plane.Plane
+	err   error
+}
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
@@ -41,7 +49,13 @@ func run(m *testing.M) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	defer func() { _ = thePlane.Stop() }()
+	defer func() {
+		for _, p := range []*plane.Plane{thePlane, theSecond.plane} {
+			if p != nil {
+				_ = p.Stop()
+			}
+		}
+	}()
 	return m.Run()
 }
 
@@ -53,4 +67,15 @@ func needsPlane(t testing.TB) *plane.Plane {
 		t.Skipf("%[1]s is not set: run `export %[1]s=$(hack/bundle/envtest-assets.sh)` first", rig.AssetsVariable)
 	}
 	return thePlane
+}
+
+// secondPlane is a management plane to move to.
+func secondPlane(t testing.TB) *plane.Plane {
+	t.Helper()
+	needsPlane(t)
+	theSecond.once.Do(func() { theSecond.plane, theSecond.err = plane.Start(context.Background(), "sim-second") })
+	if theSecond.err != nil {
+		t.Fatal(theSecond.err)
+	}
+	return theSecond.plane
 }

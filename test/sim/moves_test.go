@@ -45,18 +45,6 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/test/sim/plane"
 )
 
-// secondPlane is a management plane to move to.
-func secondPlane(t testing.TB) *plane.Plane {
-	t.Helper()
-	needsPlane(t)
-	second, err := plane.Start(context.Background(), "sim-"+strings.ToLower(strings.ReplaceAll(t.Name(), "/", "-")))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = second.Stop() })
-	return second
-}
-
 // Proves: S0-65, S0-66, S0-68
 //
 // A cluster with a worker is moved by clusterctl's own mover, works on there, and is pivoted back by one command.
@@ -89,6 +77,7 @@ func TestAClusterMovesAndGoesOn(t *testing.T) {
 // show what it has: the worker is deleted again, and held. While a Machine was made ahead, the pivot refuses and
 // touches nothing.
 func TestAPivotOfAnySize(t *testing.T) {
+	t.Parallel()
 	for _, replicas := range []int32{1, 3, 5} {
 		t.Run(fmt.Sprint(replicas), func(t *testing.T) {
 			if replicas != 3 {

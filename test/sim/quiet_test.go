@@ -26,6 +26,7 @@ import (
 // TestAPauseWaitsForTheJobThatItMeets pauses a Cluster, as clusterctl move does first, while kubeadm join runs on one of its
 // hosts. The annotation that clusterctl waits for stays until the job has ended, also when the manager is killed meanwhile.
 func TestAPauseWaitsForTheJobThatItMeets(t *testing.T) {
+	t.Parallel()
 	g := NewWithT(t)
 	ctx := t.Context()
 	joining, goOn := make(chan struct{}), make(chan struct{})

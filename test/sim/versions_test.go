@@ -76,6 +76,7 @@ func (j *versionJudge) end() {
 //
 // Proves: S1-21
 func TestOneCommitRaisesControlPlaneAndPool(t *testing.T) {
+	t.Parallel()
 	for name, poolFirst := range map[string]bool{"commit-plane-pool": false, "commit-pool-plane": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

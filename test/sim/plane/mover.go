@@ -270,6 +270,8 @@ func clusterctl(p cluster.Proxy) cluster.Client {
 
 // Inventory writes down what is installed, as `clusterctl init` does: which providers in which version.
 func (p *Plane) Inventory(ctx context.Context) error {
+	p.inventory.Lock()
+	defer p.inventory.Unlock()
 	direct, err := p.clusterctlClient()
 	if err != nil {
 		return err

@@ -10,6 +10,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -38,6 +39,8 @@ type Plane struct {
 	rig    *rig.Rig
 	mapper meta.RESTMapper
 	door   *door
+	// inventory is written by one at a time: clusterctl installs its kind where it finds none.
+	inventory sync.Mutex
 	// Client has every right.
 	Client client.Client
 	// Config reaches the API server without a limit of requests.
