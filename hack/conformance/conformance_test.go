@@ -6,10 +6,7 @@ package main
 import (
 	"bytes"
 	"context"
-	"crypto/ed25519"
-	"crypto/rand"
 	"encoding/json"
-	"encoding/pem"
 	"io"
 	"os"
 	"path/filepath"
@@ -17,7 +14,6 @@ import (
 	"time"
 
 	. "github.com/onsi/gomega"
-	cryptossh "golang.org/x/crypto/ssh"
 
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/inspect"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/owner"
@@ -198,12 +194,9 @@ var testTime = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
 func TestTheCommandLine(t *testing.T) {
 	g := NewWithT(t)
-	_, private, err := ed25519.GenerateKey(rand.Reader)
-	g.Expect(err).NotTo(HaveOccurred())
-	block, err := cryptossh.MarshalPrivateKey(private, "test")
-	g.Expect(err).NotTo(HaveOccurred())
+	_, private := sshtest.NewKeyPair()
 	key := filepath.Join(t.TempDir(), "key")
-	g.Expect(os.WriteFile(key, pem.EncodeToMemory(block), 0o600)).To(Succeed())
+	g.Expect(os.WriteFile(key, private, 0o600)).To(Succeed())
 
 	for address, want := range map[string]string{
 		"root@10.0.0.1": "10.0.0.1:22", "root@10.0.0.1:2222": "10.0.0.1:2222", "root@fd00::1": "[fd00::1]:22", "root@[fd00::1]:2222": "[fd00::1]:2222",

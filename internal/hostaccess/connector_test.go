@@ -6,10 +6,8 @@ package hostaccess
 import (
 	"context"
 	"crypto/ecdsa"
-	"crypto/ed25519"
 	"crypto/elliptic"
 	"crypto/rand"
-	"encoding/pem"
 	"errors"
 	"net"
 	"sync/atomic"
@@ -27,25 +25,14 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/test/sshtest"
 )
 
-// credentials makes a key pair, the private part as a Secret holds it.
-func credentials(g *WithT) (gossh.PublicKey, []byte) {
-	public, private, err := ed25519.GenerateKey(rand.Reader)
-	g.Expect(err).NotTo(HaveOccurred())
-	block, err := gossh.MarshalPrivateKey(private, "")
-	g.Expect(err).NotTo(HaveOccurred())
-	key, err := gossh.NewPublicKey(public)
-	g.Expect(err).NotTo(HaveOccurred())
-	return key, pem.EncodeToMemory(block)
-}
-
 func secret(kind corev1.SecretType, data map[string][]byte) *corev1.Secret {
 	return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "hosts", Name: "ssh"}, Type: kind, Data: data}
 }
 
 func setup(t *testing.T) (*WithT, *sshtest.Server, *infrav1.QuoinHost, *Connector) {
 	g := NewWithT(t)
-	public, private := credentials(g)
-	server, err := sshtest.NewServer(sshtest.ServerOptions{Authorized: public})
+	key, private := sshtest.NewKeyPair()
+	server, err := sshtest.NewServer(sshtest.ServerOptions{Authorized: key.PublicKey()})
 	g.Expect(err).NotTo(HaveOccurred())
 	t.Cleanup(server.Close)
 	target := server.Target(nil)

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh"
+	"github.com/quoin-dev/cluster-api-provider-quoin/test/sshtest"
 )
 
 // counted is a reader that says how often Secrets were read.
@@ -91,7 +92,7 @@ func TestConnectionsFromAHostReadItsSecretOnceUntilItLeadsNowhere(t *testing.T) 
 	stored := &corev1.Secret{}
 	g.Expect(first.reader.Get(t.Context(), client.ObjectKey{Namespace: "hosts", Name: "ssh"}, stored)).To(Succeed())
 	good := stored.Data[corev1.SSHAuthPrivateKey]
-	_, bad := credentials(g)
+	_, bad := sshtest.NewKeyPair()
 	stored.ResourceVersion, stored.Data[corev1.SSHAuthPrivateKey] = "", bad
 	c, reads := fake.NewClientBuilder().WithObjects(stored).Build(), 0
 	connector := New(counted(c, &reads), ssh.PoolOptions{DialTimeout: 5 * time.Second})

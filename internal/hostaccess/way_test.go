@@ -6,9 +6,6 @@ package hostaccess
 import (
 	"bytes"
 	"context"
-	"crypto/ed25519"
-	"crypto/rand"
-	"encoding/pem"
 	"errors"
 	"sync"
 	"testing"
@@ -26,17 +23,6 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/test/sshtest"
 )
 
-// keyPair is a key as a Secret holds it, and as a signer.
-func keyPair(g *WithT) (gossh.Signer, []byte) {
-	_, private, err := ed25519.GenerateKey(rand.Reader)
-	g.Expect(err).NotTo(HaveOccurred())
-	block, err := gossh.MarshalPrivateKey(private, "")
-	g.Expect(err).NotTo(HaveOccurred())
-	signer, err := gossh.NewSignerFromKey(private)
-	g.Expect(err).NotTo(HaveOccurred())
-	return signer, pem.EncodeToMemory(block)
-}
-
 func certificateText(signer gossh.Signer) []byte {
 	return gossh.MarshalAuthorizedKey(signer.PublicKey())
 }
@@ -51,8 +37,8 @@ func fingerprintsOf(signers []gossh.Signer) []string {
 
 func TestKeysAndCertificatesOfASecretAreTriedInAStableOrder(t *testing.T) {
 	g := NewWithT(t)
-	first, firstPEM := keyPair(g)
-	old, oldPEM := keyPair(g)
+	first, firstPEM := sshtest.NewKeyPair()
+	old, oldPEM := sshtest.NewKeyPair()
 	authority := sshtest.NewKey()
 	certified := sshtest.UserCertificate(authority, old, "root", nil)
 	expired := sshtest.UserCertificate(authority, first, "root", func(c *gossh.Certificate) { c.ValidBefore = 1700000000 })
@@ -81,7 +67,7 @@ func TestKeysAndCertificatesOfASecretAreTriedInAStableOrder(t *testing.T) {
 		},
 		"holds 6 keys and certificates": func(d map[string][]byte) {
 			for _, name := range []string{"a", "b", "c"} {
-				_, text := keyPair(g)
+				_, text := sshtest.NewKeyPair()
 				d["ssh-privatekey-"+name] = text
 			}
 		},
@@ -155,9 +141,8 @@ func (f *fleet) store(data map[string][]byte) string {
 }
 
 func TestEachHostSaysWhichKeyOfWhichSecretItUsedLast(t *testing.T) {
-	g := NewWithT(t)
-	old, oldPEM := keyPair(g)
-	newer, newerPEM := keyPair(g)
+	old, oldPEM := sshtest.NewKeyPair()
+	newer, newerPEM := sshtest.NewKeyPair()
 	f := newFleet(t, sshtest.ServerOptions{}, map[string][]byte{"ssh-privatekey": oldPEM})
 	ctx := context.Background()
 	connect := func(want gossh.Signer, version string) {
@@ -187,8 +172,7 @@ func TestEachHostSaysWhichKeyOfWhichSecretItUsedLast(t *testing.T) {
 }
 
 func TestARefusedLoginNamesTheCertificateThatExpired(t *testing.T) {
-	g := NewWithT(t)
-	key, text := keyPair(g)
+	key, text := sshtest.NewKeyPair()
 	expired := sshtest.UserCertificate(sshtest.NewKey(), key, "root", func(c *gossh.Certificate) {
 		c.ValidBefore = 1700000000
 	})
@@ -202,8 +186,7 @@ func TestARefusedLoginNamesTheCertificateThatExpired(t *testing.T) {
 }
 
 func TestAHostWithAnAuthorityNeedsNoFirstContact(t *testing.T) {
-	g := NewWithT(t)
-	key, text := keyPair(g)
+	key, text := sshtest.NewKeyPair()
 	authority, hostKey := sshtest.NewKey(), sshtest.NewKey()
 	certificate := sshtest.HostCertificate(authority, hostKey, func(c *gossh.Certificate) {
 		c.ValidPrincipals = []string{"h1"}
@@ -235,8 +218,7 @@ func TestAHostWithAnAuthorityNeedsNoFirstContact(t *testing.T) {
 }
 
 func TestStrictConnectsToNothingThatIsNotGiven(t *testing.T) {
-	g := NewWithT(t)
-	key, text := keyPair(g)
+	key, text := sshtest.NewKeyPair()
 	f := newFleet(t, sshtest.ServerOptions{}, map[string][]byte{"ssh-privatekey": text})
 	f.trust(key.PublicKey())
 	f.host.Spec.HostKeys, f.host.Spec.HostKeyPolicy = nil, infrav1.HostKeyPolicyStrict
@@ -263,8 +245,8 @@ func TestStrictConnectsToNothingThatIsNotGiven(t *testing.T) {
 
 func TestTheBastionOfTheSpecIsGoneThrough(t *testing.T) {
 	g := NewWithT(t)
-	key, text := keyPair(g)
-	jump, jumpText := keyPair(g)
+	key, text := sshtest.NewKeyPair()
+	jump, jumpText := sshtest.NewKeyPair()
 	f := newFleet(t, sshtest.ServerOptions{}, map[string][]byte{"ssh-privatekey": text})
 	f.trust(key.PublicKey())
 	bastion, err := sshtest.NewServer(sshtest.ServerOptions{User: "jump", Authorized: jump.PublicKey()})
@@ -314,8 +296,7 @@ func TestAListWithoutAKeyIsNoFirstContact(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			g := NewWithT(t)
-			key, text := keyPair(g)
+			key, text := sshtest.NewKeyPair()
 			f := newFleet(t, sshtest.ServerOptions{}, map[string][]byte{"ssh-privatekey": text})
 			f.trust(key.PublicKey())
 			change(&f.host.Spec)

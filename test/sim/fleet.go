@@ -12,7 +12,6 @@ package sim
 
 import (
 	"context"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"net"
@@ -20,15 +19,13 @@ import (
 	"sync"
 	"time"
 
-	"crypto/ed25519"
-	"crypto/rand"
-
 	"github.com/pkg/sftp"
 	"golang.org/x/crypto/ssh"
 
 	"github.com/quoin-dev/cluster-api-provider-quoin/test/sim/kube"
 	"github.com/quoin-dev/cluster-api-provider-quoin/test/sim/machine"
 	"github.com/quoin-dev/cluster-api-provider-quoin/test/sim/sshd"
+	"github.com/quoin-dev/cluster-api-provider-quoin/test/sshtest"
 )
 
 // Options of a fleet.
@@ -64,17 +61,9 @@ func New(o Options) (*Fleet, error) {
 			return nil, err
 		}
 	}
-	_, private, err := ed25519.GenerateKey(rand.Reader)
-	if err != nil {
-		return nil, fmt.Errorf("making the fleet's key: %w", err)
-	}
-	block, err := ssh.MarshalPrivateKey(private, "simulated fleet")
-	if err != nil {
-		return nil, fmt.Errorf("making the fleet's key: %w", err)
-	}
-	f := &Fleet{options: o, image: o.Cluster.Image(), private: pem.EncodeToMemory(block), hosts: map[string]*Host{}}
-	f.signer, err = ssh.NewSignerFromKey(private)
-	return f, err
+	f := &Fleet{options: o, image: o.Cluster.Image(), hosts: map[string]*Host{}}
+	f.signer, f.private = sshtest.NewKeyPair()
+	return f, nil
 }
 
 // PrivateKey opens every host: the content of a credentials Secret.

@@ -15,7 +15,7 @@ import (
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh"
 	"github.com/quoin-dev/cluster-api-provider-quoin/test/sim/kube"
-	"github.com/quoin-dev/cluster-api-provider-quoin/test/sim/sshd"
+	"github.com/quoin-dev/cluster-api-provider-quoin/test/sshtest"
 )
 
 // TestAChangedHostKeyStopsWork changes the key of a node's host and then asks for its release: nothing happens there
@@ -30,7 +30,7 @@ func TestAChangedHostKeyStopsWork(t *testing.T) {
 	l.untilState(infrav1.HostStateProvisioned)
 	before := l.settled()
 	old := ssh.Fingerprint(l.host.Server.HostKey())
-	l.host.Server.ChangeHostKey(sshd.NewKey())
+	l.host.Server.ChangeHostKey(sshtest.NewKey())
 	l.host.Server.Cut()
 	seen := ssh.Fingerprint(l.host.Server.HostKey())
 

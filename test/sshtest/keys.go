@@ -6,6 +6,7 @@ package sshtest
 import (
 	"crypto/ed25519"
 	"crypto/rand"
+	"encoding/pem"
 	"time"
 
 	"golang.org/x/crypto/ssh"
@@ -13,7 +14,17 @@ import (
 
 // NewKey makes an ed25519 key.
 func NewKey() ssh.Signer {
+	signer, _ := NewKeyPair()
+	return signer
+}
+
+// NewKeyPair makes an ed25519 key, and returns it also as a file or a Secret holds it.
+func NewKeyPair() (ssh.Signer, []byte) {
 	_, private, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		panic(err) // the system's source of randomness is gone
+	}
+	block, err := ssh.MarshalPrivateKey(private, "test")
 	if err != nil {
 		panic(err)
 	}
@@ -21,7 +32,7 @@ func NewKey() ssh.Signer {
 	if err != nil {
 		panic(err)
 	}
-	return signer
+	return signer, pem.EncodeToMemory(block)
 }
 
 // HostCertificate is a valid certificate for the server's address, which change may spoil before authority signs it.

@@ -177,18 +177,21 @@ func (s *Server) handle(raw net.Conn) {
 			if s.options.HangForwarding {
 				continue
 			}
-			go s.forward(channel)
+			if s.options.RefuseForwarding {
+				_ = channel.Reject(ssh.Prohibited, "open failed")
+				continue
+			}
+			go Forward(channel, func(host string, port int) (net.Conn, error) {
+				return net.Dial("tcp", net.JoinHostPort(host, fmt.Sprint(port)))
+			})
 		default:
 			_ = channel.Reject(ssh.UnknownChannelType, "unknown")
 		}
 	}
 }
 
-func (s *Server) forward(incoming ssh.NewChannel) {
-	if s.options.RefuseForwarding {
-		_ = incoming.Reject(ssh.Prohibited, "open failed")
-		return
-	}
+// Forward joins a direct-tcpip channel with what dial reaches, until one of them ends.
+func Forward(incoming ssh.NewChannel, dial func(host string, port int) (net.Conn, error)) {
 	var request struct {
 		Host       string
 		Port       uint32
@@ -199,9 +202,9 @@ func (s *Server) forward(incoming ssh.NewChannel) {
 		_ = incoming.Reject(ssh.ConnectionFailed, "malformed")
 		return
 	}
-	far, err := net.Dial("tcp", net.JoinHostPort(request.Host, fmt.Sprint(request.Port)))
+	far, err := dial(request.Host, int(request.Port))
 	if err != nil {
-		_ = incoming.Reject(ssh.ConnectionFailed, "connect failed")
+		_ = incoming.Reject(ssh.ConnectionFailed, "connect failed: "+err.Error())
 		return
 	}
 	channel, requests, err := incoming.Accept()

@@ -8,8 +8,6 @@ package sshd
 import (
 	"bytes"
 	"context"
-	"crypto/ed25519"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -18,6 +16,8 @@ import (
 
 	"github.com/pkg/sftp"
 	"golang.org/x/crypto/ssh"
+
+	"github.com/quoin-dev/cluster-api-provider-quoin/test/sshtest"
 )
 
 // Session is one command of a user.
@@ -67,26 +67,13 @@ type Server struct {
 	closed   bool
 }
 
-// NewKey makes an ed25519 key.
-func NewKey() ssh.Signer {
-	_, private, err := ed25519.GenerateKey(rand.Reader)
-	if err != nil {
-		panic(err) // the system's source of randomness is gone
-	}
-	signer, err := ssh.NewSignerFromKey(private)
-	if err != nil {
-		panic(err)
-	}
-	return signer
-}
-
 // New starts a server on a port of its own, which it keeps. Close it.
 func New(o Options) (*Server, error) {
 	if o.Address == "" {
 		o.Address = "127.0.0.1"
 	}
 	if o.HostKey == nil {
-		o.HostKey = NewKey()
+		o.HostKey = sshtest.NewKey()
 	}
 	s := &Server{options: o, hostKey: o.HostKey, address: net.JoinHostPort(o.Address, "0"), conns: map[*wire]bool{}}
 	if err := s.Start(); err != nil {
@@ -231,43 +218,13 @@ func (s *Server) handle(c *wire, key ssh.Signer) {
 		case "session":
 			go s.session(ctx, conn.User(), channel)
 		case "direct-tcpip":
-			go s.forward(channel)
+			if s.options.Dial == nil {
+				_ = channel.Reject(ssh.Prohibited, "open failed")
+				continue
+			}
+			go sshtest.Forward(channel, s.options.Dial)
 		default:
 			_ = channel.Reject(ssh.UnknownChannelType, "unknown")
 		}
 	}
-}
-
-func (s *Server) forward(incoming ssh.NewChannel) {
-	if s.options.Dial == nil {
-		_ = incoming.Reject(ssh.Prohibited, "open failed")
-		return
-	}
-	var request struct {
-		Host       string
-		Port       uint32
-		OriginHost string
-		OriginPort uint32
-	}
-	if err := ssh.Unmarshal(incoming.ExtraData(), &request); err != nil {
-		_ = incoming.Reject(ssh.ConnectionFailed, "malformed")
-		return
-	}
-	far, err := s.options.Dial(request.Host, int(request.Port))
-	if err != nil {
-		_ = incoming.Reject(ssh.ConnectionFailed, "connect failed: "+err.Error())
-		return
-	}
-	channel, requests, err := incoming.Accept()
-	if err != nil {
-		_ = far.Close()
-		return
-	}
-	go ssh.DiscardRequests(requests)
-	go func() {
-		_, _ = io.Copy(channel, far)
-		_ = channel.Close()
-	}()
-	_, _ = io.Copy(far, channel)
-	_ = far.Close()
 }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh"
 	"github.com/quoin-dev/cluster-api-provider-quoin/test/sim/sshd"
+	"github.com/quoin-dev/cluster-api-provider-quoin/test/sshtest"
 )
 
 // echo is a command that reads all its input and then says so, as the wrapper of package ssh expects.
@@ -34,7 +35,7 @@ func (echo) Signal(string) {}
 
 func serve(t *testing.T) (*sshd.Server, ssh.Target) {
 	t.Helper()
-	key := sshd.NewKey()
+	key := sshtest.NewKey()
 	server, err := sshd.New(sshd.Options{
 		Users: map[string][]gossh.PublicKey{"root": {key.PublicKey()}},
 		Start: func(s sshd.Session) (sshd.Command, error) { return echo{s}, nil },
@@ -133,7 +134,7 @@ func TestALineIsNotSpentOnAConnectionThatWasCut(t *testing.T) {
 func TestTheHostKeyChanges(t *testing.T) {
 	g := NewWithT(t)
 	server, target := serve(t)
-	server.ChangeHostKey(sshd.NewKey())
+	server.ChangeHostKey(sshtest.NewKey())
 	var changed *ssh.HostKeyChangedError
 	_, err := dial(t, target)
 	g.Expect(errors.As(err, &changed)).To(BeTrue())
