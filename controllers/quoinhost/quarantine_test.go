@@ -279,26 +279,32 @@ func TestAManagerKilledAroundAQuarantineFindsIt(t *testing.T) {
 
 // Admission lets a quarantine go only from an object that carries the annotation.
 func TestAQuarantineIsLiftedWhileTheWordForItIsThere(t *testing.T) {
-	w := dirty(t)
-	lifted := 0
-	w.r.defaults()
-	w.r.Client = interceptor.NewClient(w.watching(), interceptor.Funcs{
-		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch,
-			options ...client.PatchOption) error {
-			before := w.host()
-			if err := c.Patch(ctx, o, p, options...); err != nil {
-				return err
-			}
-			if after := w.host(); before.Spec.Quarantine != nil && after.Spec.Quarantine == nil {
-				lifted++
-				w.g.Expect(after.Annotations).To(HaveKey(infrav1.RetryAnnotation))
-			}
-			return nil
-		},
-	})
-	w.room.set(func() { w.room.facts.KubernetesPresent = nil })
-	w.annotate(infrav1.RetryAnnotation, "")
-	w.untilState(infrav1.HostStateAvailable)
-	w.g.Expect(lifted).To(Equal(1))
-	w.g.Expect(w.host().Annotations).NotTo(HaveKey(infrav1.RetryAnnotation))
+	for annotation, quarantined := range map[string]func(*testing.T) *world{
+		infrav1.RetryAnnotation:      dirty,
+		infrav1.VerifyOnlyAnnotation: func(t *testing.T) *world { return unclean(t, false) },
+	} {
+		w, lifted := quarantined(t), 0
+		w.r.defaults()
+		w.r.Client = interceptor.NewClient(w.watching(), interceptor.Funcs{
+			Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch,
+				options ...client.PatchOption) error {
+				before := w.host()
+				if err := c.Patch(ctx, o, p, options...); err != nil {
+					return err
+				}
+				if after := w.host(); before.Spec.Quarantine != nil && after.Spec.Quarantine == nil {
+					lifted++
+					w.g.Expect(after.Annotations).To(HaveKey(annotation))
+				}
+				return nil
+			},
+		})
+		mend(w)
+		w.annotate(annotation, "")
+		w.until("clean", func(h *infrav1.QuoinHost) bool {
+			return h.Status.State == infrav1.HostStateAvailable || h.Released()
+		})
+		w.g.Expect(lifted).To(Equal(1))
+		w.g.Expect(w.host().Annotations).NotTo(HaveKey(annotation))
+	}
 }

@@ -4,7 +4,6 @@
 package quoinhost
 
 import (
-	"context"
 	"errors"
 	"testing"
 	"time"
@@ -12,8 +11,6 @@ import (
 	. "github.com/onsi/gomega"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/ptr"
-	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
@@ -238,29 +235,4 @@ func TestAManagerKilledWhileItVerifiesOnlyNeverResets(t *testing.T) {
 		w.g.Expect(w.host().Annotations).NotTo(HaveKey(infrav1.VerifyOnlyAnnotation))
 		w.g.Expect(w.room.count("clean")).To(Equal(resets), "write %d", n)
 	}
-}
-
-// Admission lets a quarantine go only from an object that carries the annotation.
-func TestAQuarantineIsLiftedWhileTheWordForItsVerificationIsThere(t *testing.T) {
-	w := unclean(t, false)
-	lifted := 0
-	w.r.defaults()
-	w.r.Client = interceptor.NewClient(w.watching(), interceptor.Funcs{
-		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch,
-			options ...client.PatchOption) error {
-			before := w.host()
-			if err := c.Patch(ctx, o, p, options...); err != nil {
-				return err
-			}
-			if after := w.host(); before.Spec.Quarantine != nil && after.Spec.Quarantine == nil {
-				lifted++
-				w.g.Expect(after.Annotations).To(HaveKey(infrav1.VerifyOnlyAnnotation))
-			}
-			return nil
-		},
-	})
-	mend(w)
-	w.annotate(infrav1.VerifyOnlyAnnotation, "")
-	w.until("clean", (*infrav1.QuoinHost).Released)
-	w.g.Expect(lifted).To(Equal(1))
 }
