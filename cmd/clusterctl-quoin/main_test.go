@@ -22,7 +22,6 @@ import (
 	. "github.com/onsi/gomega"
 	"golang.org/x/sys/unix"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"k8s.io/utils/ptr"
@@ -35,6 +34,7 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/pivot/execute"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/progress"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/upgrade"
+	"github.com/quoin-dev/cluster-api-provider-quoin/test/clienttest"
 )
 
 // TestHelpAndTables draws the help of every command, and the tables, also as scripts read them.
@@ -164,9 +164,7 @@ func TestThePlanIsOfTheUpgradeThatIsCarriedOut(t *testing.T) {
 		u.DeletionTimestamp, u.Finalizers = ptr.To(metav1.Now()), []string{"somebody/waits"}
 		return u
 	}
-	scheme := runtime.NewScheme()
-	g.Expect(quoinv1.AddToScheme(scheme)).To(Succeed())
-	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(
+	c := fake.NewClientBuilder().WithScheme(clienttest.Scheme(quoinv1.AddToScheme)).WithObjects(
 		made("a-over", "prod", 1, begun, over), made("b-waits", "prod", 2), made("c-runs", "prod", 3, begun),
 		made("d-first", "next", 1), made("e-second", "next", 2),
 		made("g-over", "edge", 1, begun, over), made("f-newest", "edge", 2, begun, over),

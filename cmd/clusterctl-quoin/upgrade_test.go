@@ -16,7 +16,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -24,6 +23,7 @@ import (
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/pivot/execute"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/upgrade"
+	"github.com/quoin-dev/cluster-api-provider-quoin/test/clienttest"
 )
 
 // upgrades is a management cluster whose controller makes one move before each look.
@@ -34,10 +34,8 @@ type upgrades struct {
 }
 
 func newUpgrades(t *testing.T, there []client.Object, moves ...func(*quoinv1.ClusterUpgrade)) *upgrades {
-	scheme := runtime.NewScheme()
-	NewWithT(t).Expect(quoinv1.AddToScheme(scheme)).To(Succeed())
 	u := &upgrades{moves: moves}
-	u.WithWatch = fake.NewClientBuilder().WithScheme(scheme).WithObjects(there...).
+	u.WithWatch = fake.NewClientBuilder().WithScheme(clienttest.Scheme(quoinv1.AddToScheme)).WithObjects(there...).
 		WithInterceptorFuncs(interceptor.Funcs{Get: u.look}).Build()
 	return u
 }

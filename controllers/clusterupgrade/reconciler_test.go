@@ -16,7 +16,6 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
@@ -36,6 +35,7 @@ import (
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/preflight"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/upgrade"
+	"github.com/quoin-dev/cluster-api-provider-quoin/test/clienttest"
 )
 
 const namespace = "prod"
@@ -71,11 +71,8 @@ func newWorld(t *testing.T, objects ...client.Object) *world {
 	t.Helper()
 	w := &world{WithT: NewWithT(t), t: t, kills: func(int) bool { return false }, events: events.NewFakeRecorder(1000),
 		clock: clocktesting.NewFakeClock(time.Date(2026, 11, 23, 8, 0, 0, 0, time.UTC))}
-	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, clusterv1.AddToScheme,
-		apiextensionsv1.AddToScheme, controlplanev1.AddToScheme, infrav1.AddToScheme, quoinv1.AddToScheme} {
-		w.Expect(add(scheme)).To(Succeed())
-	}
+	scheme := clienttest.Scheme(clientgoscheme.AddToScheme, clusterv1.AddToScheme, apiextensionsv1.AddToScheme,
+		controlplanev1.AddToScheme, infrav1.AddToScheme, quoinv1.AddToScheme)
 	of := metav1.ObjectMeta{Namespace: namespace, Name: "c1", UID: "1",
 		Labels: map[string]string{clusterv1.ClusterNameLabel: "c1"}}
 	cluster, infra, plane := &clusterv1.Cluster{ObjectMeta: of}, &infrav1.QuoinCluster{ObjectMeta: of},

@@ -23,7 +23,6 @@ import (
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/ptr"
@@ -40,6 +39,7 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/backup"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/etcd"
 	"github.com/quoin-dev/cluster-api-provider-quoin/test/backuptest"
+	"github.com/quoin-dev/cluster-api-provider-quoin/test/clienttest"
 )
 
 var key = client.ObjectKey{Namespace: "prod", Name: "cp"}
@@ -129,11 +129,8 @@ func newWorld(t *testing.T, spec *controlplanev1.EtcdBackup) *world {
 		now:      time.Date(2026, 11, 21, 12, 0, 0, 500_000_000, time.UTC),
 		recorder: events.NewFakeRecorder(100), quorum: true, snapshot: backuptest.Signed(backuptest.Database(t, 50)),
 		refuse: map[string]error{}}
-	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, clusterv1.AddToScheme,
-		infrav1.AddToScheme, controlplanev1.AddToScheme} {
-		w.Expect(add(scheme)).To(Succeed())
-	}
+	scheme := clienttest.Scheme(clientgoscheme.AddToScheme, clusterv1.AddToScheme, infrav1.AddToScheme,
+		controlplanev1.AddToScheme)
 	cluster := &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: "c", UID: "cluster"}}
 	cluster.Spec.ControlPlaneRef = clusterv1.ContractVersionedObjectReference{APIGroup: controlplanev1.GroupVersion.Group,
 		Kind: "QuoinControlPlane", Name: key.Name}

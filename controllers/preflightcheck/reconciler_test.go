@@ -12,7 +12,6 @@ import (
 
 	. "github.com/onsi/gomega"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/events"
@@ -30,6 +29,7 @@ import (
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/preflight"
+	"github.com/quoin-dev/cluster-api-provider-quoin/test/clienttest"
 )
 
 // down is a Cluster that cannot be reached.
@@ -60,12 +60,8 @@ var key = client.ObjectKey{Namespace: "prod", Name: "to-v1.36"}
 func newWorld(t *testing.T, funcs interceptor.Funcs) *world {
 	t.Helper()
 	w := &world{WithT: NewWithT(t), t: t, events: events.NewFakeRecorder(16), hold: make(chan struct{}, 16)}
-	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{
-		clientgoscheme.AddToScheme, clusterv1.AddToScheme, controlplanev1.AddToScheme, quoinv1.AddToScheme,
-	} {
-		w.Expect(add(scheme)).To(Succeed())
-	}
+	scheme := clienttest.Scheme(clientgoscheme.AddToScheme, clusterv1.AddToScheme, controlplanev1.AddToScheme,
+		quoinv1.AddToScheme)
 	check := &quoinv1.PreflightCheck{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name},
 		Spec: quoinv1.PreflightCheckSpec{ClusterName: "c1", Version: "v1.36.3"}}
 	cluster := &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: "prod", Name: "c1", UID: "1"}}

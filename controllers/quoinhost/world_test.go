@@ -21,7 +21,6 @@ import (
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
@@ -33,7 +32,7 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/reset"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/run"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/async"
-	"github.com/quoin-dev/cluster-api-provider-quoin/internal/fieldindex"
+	"github.com/quoin-dev/cluster-api-provider-quoin/test/clienttest"
 )
 
 const (
@@ -486,11 +485,8 @@ type world struct {
 }
 
 func newScheme() *runtime.Scheme {
-	scheme := runtime.NewScheme()
-	_ = clientgoscheme.AddToScheme(scheme)
-	_ = clusterv1.AddToScheme(scheme)
-	_ = infrav1.AddToScheme(scheme)
-	_ = controlplanev1.AddToScheme(scheme)
+	scheme := clienttest.Scheme(clientgoscheme.AddToScheme, clusterv1.AddToScheme, infrav1.AddToScheme,
+		controlplanev1.AddToScheme)
 	return scheme
 }
 
@@ -507,10 +503,7 @@ func newHost() *infrav1.QuoinHost {
 func newWorld(t *testing.T, objects ...client.Object) *world {
 	w := &world{t: t, g: NewWithT(t), ctx: context.Background(), room: newRoom(), bmc: &fakeBMC{state: "On"},
 		now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), key: types.NamespacedName{Namespace: "hosts", Name: "h1"}}
-	builder := fake.NewClientBuilder().WithScheme(newScheme())
-	for _, index := range fieldindex.All() {
-		builder.WithIndex(index.Object, index.Field, index.Values)
-	}
+	builder := clienttest.Indexed(newScheme())
 	w.client = builder.WithObjects(objects...).
 		WithStatusSubresource(&infrav1.QuoinHost{}, &infrav1.QuoinMachine{}, &infrav1.QuoinCluster{}, &clusterv1.Machine{},
 			&clusterv1.Cluster{}).Build()

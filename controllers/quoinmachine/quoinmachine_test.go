@@ -13,13 +13,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -27,7 +25,7 @@ import (
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
-	"github.com/quoin-dev/cluster-api-provider-quoin/internal/fieldindex"
+	"github.com/quoin-dev/cluster-api-provider-quoin/test/clienttest"
 )
 
 type world struct {
@@ -38,16 +36,9 @@ type world struct {
 }
 
 func newWorld(t *testing.T, objects ...client.Object) *world {
-	scheme := runtime.NewScheme()
-	_ = clusterv1.AddToScheme(scheme)
-	_ = corev1.AddToScheme(scheme)
-	_ = infrav1.AddToScheme(scheme)
-	_ = quoinv1.AddToScheme(scheme)
+	scheme := clienttest.Scheme(clusterv1.AddToScheme, corev1.AddToScheme, infrav1.AddToScheme, quoinv1.AddToScheme)
 	w := &world{t: t, g: NewWithT(t)}
-	builder := fake.NewClientBuilder().WithScheme(scheme)
-	for _, index := range fieldindex.All() {
-		builder.WithIndex(index.Object, index.Field, index.Values)
-	}
+	builder := clienttest.Indexed(scheme)
 	w.client = builder.WithObjects(objects...).
 		WithStatusSubresource(&infrav1.QuoinHost{}, &infrav1.QuoinMachine{}, &clusterv1.Machine{}, &clusterv1.Cluster{}).
 		WithIndex(&infrav1.QuoinHost{}, infrav1.HostConsumerNamespaceField,

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	. "github.com/onsi/gomega"
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -24,6 +23,7 @@ import (
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew"
+	"github.com/quoin-dev/cluster-api-provider-quoin/test/estatetest"
 )
 
 // apiServer is a control-plane Machine with a Node.
@@ -178,11 +178,8 @@ func TestAWorkerThatIsOlderThanKubeProxyIsGivenNoHost(t *testing.T) {
 				}
 				return under.Get(ctx, key, object, options...)
 			}})
-			daemonSet := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "kube-proxy"}}
-			daemonSet.Spec.Template.Spec.Containers = []corev1.Container{{Name: "kube-proxy",
-				Image: "quoin.test/kube-proxy:" + c.proxy}}
-			w.r.ClusterCache = clustercache.NewFakeClusterCache(fake.NewClientBuilder().WithObjects(daemonSet).Build(),
-				client.ObjectKeyFromObject(restricted))
+			workload := fake.NewFakeClient(estatetest.KubeProxy(c.proxy))
+			w.r.ClusterCache = clustercache.NewFakeClusterCache(workload, client.ObjectKeyFromObject(restricted))
 			if c.gone {
 				w.r.ClusterCache = clustercache.NewFakeEmptyClusterCache()
 			}

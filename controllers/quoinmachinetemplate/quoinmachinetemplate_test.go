@@ -10,7 +10,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -20,6 +19,7 @@ import (
 	clusterctlv1 "sigs.k8s.io/cluster-api/cmd/clusterctl/api/v1alpha3"
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/test/clienttest"
 )
 
 func host(name, role, architecture string, cpus int32, memory string) *infrav1.QuoinHost {
@@ -42,8 +42,7 @@ func reconciled(
 	t *testing.T, made *infrav1.QuoinMachineTemplate, hosts ...client.Object,
 ) infrav1.QuoinMachineTemplateStatus {
 	t.Helper()
-	scheme := runtime.NewScheme()
-	_ = infrav1.AddToScheme(scheme)
+	scheme := clienttest.Scheme(infrav1.AddToScheme)
 	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(append(hosts, made)...).
 		WithStatusSubresource(&infrav1.QuoinMachineTemplate{}).Build()
 	r := &Reconciler{Client: c}

@@ -10,11 +10,11 @@ import (
 
 	. "github.com/onsi/gomega"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/owner"
+	"github.com/quoin-dev/cluster-api-provider-quoin/test/clienttest"
 )
 
 // A cache that is behind the last order is no copy of the management cluster.
@@ -40,8 +40,7 @@ func TestAHostIsHeldByWhatTheAPIServerSaysOfItsLastOrder(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
-			scheme := runtime.NewScheme()
-			g.Expect(infrav1.AddToScheme(scheme)).To(Succeed())
+			scheme := clienttest.Scheme(infrav1.AddToScheme)
 			stored := of(c.stored)
 			if c.anew {
 				stored.UID = "another"

@@ -8,7 +8,6 @@ import (
 
 	. "github.com/onsi/gomega"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
@@ -16,6 +15,7 @@ import (
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/fieldindex"
+	"github.com/quoin-dev/cluster-api-provider-quoin/test/clienttest"
 )
 
 // A host that only says that it is a Machine's must not have a say in which management cluster the Cluster serves.
@@ -30,10 +30,7 @@ func TestOnlyHostsThatCarryNodesOfTheClusterAreNeighbors(t *testing.T) {
 		return &clusterv1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: name,
 			Labels: map[string]string{clusterv1.ClusterNameLabel: "c1"}}, Spec: clusterv1.MachineSpec{ProviderID: providerID}}
 	}
-	scheme := runtime.NewScheme()
-	g.Expect(infrav1.AddToScheme(scheme)).To(Succeed())
-	g.Expect(clusterv1.AddToScheme(scheme)).To(Succeed())
-	builder := fake.NewClientBuilder().WithScheme(scheme)
+	builder := fake.NewClientBuilder().WithScheme(clienttest.Scheme(infrav1.AddToScheme, clusterv1.AddToScheme))
 	for _, index := range fieldindex.All() {
 		if _, is := index.Object.(*infrav1.QuoinHost); is {
 			builder.WithIndex(index.Object, index.Field, index.Values)

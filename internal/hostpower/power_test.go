@@ -11,14 +11,12 @@ import (
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
-	"github.com/quoin-dev/cluster-api-provider-quoin/internal/fieldindex"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/hostaccess"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/redfish"
+	"github.com/quoin-dev/cluster-api-provider-quoin/test/clienttest"
 	"github.com/quoin-dev/cluster-api-provider-quoin/test/redfishtest"
 )
 
@@ -30,13 +28,7 @@ func account(namespace string) *corev1.Secret {
 }
 
 func power(objects ...client.Object) *Power {
-	scheme := runtime.NewScheme()
-	_ = corev1.AddToScheme(scheme)
-	_ = infrav1.AddToScheme(scheme)
-	builder := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...)
-	for _, index := range fieldindex.All() {
-		builder.WithIndex(index.Object, index.Field, index.Values)
-	}
+	builder := clienttest.Indexed(clienttest.Scheme(corev1.AddToScheme, infrav1.AddToScheme)).WithObjects(objects...)
 	reader := builder.Build()
 	return &Power{Reader: reader, Hosts: reader, Interval: time.Millisecond}
 }

@@ -10,13 +10,13 @@ import (
 
 	. "github.com/onsi/gomega"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/cluster-api/util/conditions"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/test/clienttest"
 )
 
 const finalizer = "quoin.test/finalizer"
@@ -34,8 +34,7 @@ type world struct {
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	w := &world{WithT: NewWithT(t), t: t}
-	scheme := runtime.NewScheme()
-	w.Expect(infrav1.AddToScheme(scheme)).To(Succeed())
+	scheme := clienttest.Scheme(infrav1.AddToScheme)
 	stored := &infrav1.QuoinCluster{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "c",
 		Finalizers: []string{finalizer}}}
 	w.client = fake.NewClientBuilder().WithScheme(scheme).WithObjects(stored).WithStatusSubresource(stored).

@@ -15,11 +15,9 @@ import (
 
 	. "github.com/onsi/gomega"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
-	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/utils/ptr"
@@ -36,6 +34,7 @@ import (
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/suitability"
+	"github.com/quoin-dev/cluster-api-provider-quoin/test/clienttest"
 	"github.com/quoin-dev/cluster-api-provider-quoin/test/estatetest"
 )
 
@@ -44,11 +43,8 @@ var now = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 // subject is a Cluster c1 whose managing cluster and own API server hold the objects.
 func subject(t *testing.T, management, workload []client.Object) Subject {
 	t.Helper()
-	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, bootstrapv1.AddToScheme,
-		clusterv1.AddToScheme, clusterctlv1.AddToScheme, infrav1.AddToScheme, quoinv1.AddToScheme} {
-		NewWithT(t).Expect(add(scheme)).To(Succeed())
-	}
+	scheme := clienttest.Scheme(clientgoscheme.AddToScheme, bootstrapv1.AddToScheme, clusterv1.AddToScheme,
+		clusterctlv1.AddToScheme, infrav1.AddToScheme, quoinv1.AddToScheme)
 	reader := func(objects []client.Object) client.Reader {
 		return fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build()
 	}
@@ -201,7 +197,7 @@ func TestVersionPathOfAKubeProxyThatIsLeftAlone(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := subject(t, []client.Object{machine("cp", c.runs, true), machine("w", c.runs, false)},
-				[]client.Object{kubeProxy(c.runs)})
+				[]client.Object{estatetest.KubeProxy(c.runs)})
 			s.Version, s.Cluster.Annotations = c.target, map[string]string{skew.PolicyAnnotation: c.policy}
 			s.ControlPlane = plane(func(*controlplanev1.QuoinControlPlane) {})
 			expect(t, lookAtVersionPath, s, c.follows...)
@@ -215,21 +211,8 @@ func TestVersionPathOfAKubeProxyThatIsLeftAlone(t *testing.T) {
 	}
 }
 
-func kubeProxy(tag string) client.Object {
-	of := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: "kube-proxy"}}
-	of.Spec.Template.Spec.Containers = []corev1.Container{{Name: "kube-proxy", Image: "images.test/kube-proxy:" + tag}}
-	return of
-}
-
 // Proves: R17, R18
 func TestVersionPathAsksWhatKubeadmIsTold(t *testing.T) {
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: "etcd-cp",
-		Labels: map[string]string{"tier": "control-plane", "component": "etcd"}}}
-	etcd := func(tag string) *corev1.Pod {
-		of := pod.DeepCopy()
-		of.Spec.Containers = []corev1.Container{{Name: "etcd", Image: "images.test/etcd:" + tag}}
-		return of
-	}
 	for name, c := range map[string]struct {
 		runs, target, etcd string
 		gates              map[string]bool
@@ -248,7 +231,7 @@ func TestVersionPathAsksWhatKubeadmIsTold(t *testing.T) {
 			want:  []string{"Warn  SeveralHops", "Block  Kubeadm"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := subject(t, []client.Object{machine("cp", c.runs, true)}, []client.Object{etcd(c.etcd)})
+			s := subject(t, []client.Object{machine("cp", c.runs, true)}, []client.Object{estatetest.StaticPod("etcd", c.etcd)})
 			s.Version = c.target
 			s.ControlPlane = plane(func(p *controlplanev1.QuoinControlPlane) {
 				p.Spec.KubeadmConfigSpec.ClusterConfiguration.FeatureGates = c.gates
@@ -265,10 +248,8 @@ func TestVersionPathHeedsWhatRunsInside(t *testing.T) {
 	for scheduler, want := range map[string][]string{"v1.34.1": nil, "v1.33.1": {"Block  NoVersionPath"}} {
 		var pods []client.Object
 		for component, version := range map[string]string{"kube-apiserver": "v1.35.4", "kube-scheduler": scheduler} {
-			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: component + "-cp",
-				Labels: map[string]string{"tier": "control-plane", "component": component}}}
+			pod := estatetest.StaticPod(component, version)
 			pod.Spec.NodeName = "cp"
-			pod.Spec.Containers = []corev1.Container{{Name: component, Image: "images.test/" + component + ":" + version}}
 			pods = append(pods, pod)
 		}
 		s := subject(t, []client.Object{machine("cp", "v1.35.4", true)}, pods)

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -92,4 +93,22 @@ func Workers(namespace, cluster, version string, count int) []client.Object {
 		workers = append(workers, worker)
 	}
 	return workers
+}
+
+// StaticPod of a component of the control plane, on Node "a".
+func StaticPod(component, tag string) *corev1.Pod {
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: component + "-a",
+			Labels: map[string]string{"tier": "control-plane", "component": component}},
+		Spec: corev1.PodSpec{NodeName: "a",
+			Containers: []corev1.Container{{Name: component, Image: "quoin.test/" + component + ":" + tag}}},
+	}
+}
+
+// KubeProxy is the DaemonSet of kube-proxy.
+func KubeProxy(tag string) *appsv1.DaemonSet {
+	daemonSet := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "kube-proxy"}}
+	daemonSet.Spec.Template.Spec.Containers = []corev1.Container{{Name: "kube-proxy",
+		Image: "quoin.test/kube-proxy:" + tag}}
+	return daemonSet
 }

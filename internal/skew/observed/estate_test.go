@@ -12,7 +12,6 @@ import (
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -21,6 +20,7 @@ import (
 
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew/observed"
+	"github.com/quoin-dev/cluster-api-provider-quoin/test/clienttest"
 	"github.com/quoin-dev/cluster-api-provider-quoin/test/estatetest"
 )
 
@@ -28,9 +28,7 @@ func estate(
 	t *testing.T, change func(cluster *clusterv1.Cluster, machine *clusterv1.Machine), more ...client.Object,
 ) client.WithWatch {
 	t.Helper()
-	scheme := runtime.NewScheme()
-	NewWithT(t).Expect(clientgoscheme.AddToScheme(scheme)).To(Succeed())
-	NewWithT(t).Expect(clusterv1.AddToScheme(scheme)).To(Succeed())
+	scheme := clienttest.Scheme(clientgoscheme.AddToScheme, clusterv1.AddToScheme)
 	objects := estatetest.Estate{Tool: "v1.30.0", Clusters: map[string]string{"c1": "v1.29.0", "c2": "v1.28.6",
 		"mc": "v1.30.0"}, Managing: "mc"}.Objects("prod")
 	for _, object := range objects {

@@ -12,7 +12,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	bootstrapv1 "sigs.k8s.io/cluster-api/api/bootstrap/kubeadm/v1beta2"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -22,6 +21,7 @@ import (
 
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew/observed"
+	"github.com/quoin-dev/cluster-api-provider-quoin/test/clienttest"
 )
 
 // A control plane without Machines is asked what it runs. One that is not there, or that nobody let us read, tells
@@ -53,8 +53,7 @@ func TestAControlPlaneThatTellsItsVersions(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
-			scheme := runtime.NewScheme()
-			g.Expect(apiextensionsv1.AddToScheme(scheme)).To(Succeed())
+			scheme := clienttest.Scheme(apiextensionsv1.AddToScheme)
 			objects := []client.Object{&apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{
 				Name: "others.controlplane.example.com", Labels: map[string]string{"cluster.x-k8s.io/v1beta2": "v1"}}}}
 			if !c.gone {

@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	. "github.com/onsi/gomega"
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -18,6 +17,7 @@ import (
 
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew/observed"
+	"github.com/quoin-dev/cluster-api-provider-quoin/test/estatetest"
 )
 
 func pod(component, node, image string) *corev1.Pod {
@@ -27,12 +27,6 @@ func pod(component, node, image string) *corev1.Pod {
 		Spec: corev1.PodSpec{NodeName: node, Containers: []corev1.Container{{Name: "sidecar", Image: "quoin.test/x:v9.9.9"},
 			{Name: component, Image: image}}},
 	}
-}
-
-func proxy(image string) *appsv1.DaemonSet {
-	daemonSet := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "kube-proxy"}}
-	daemonSet.Spec.Template.Spec.Containers = []corev1.Container{{Name: "kube-proxy", Image: image}}
-	return daemonSet
 }
 
 func TestWhatRunsInside(t *testing.T) {
@@ -47,7 +41,7 @@ func TestWhatRunsInside(t *testing.T) {
 		pod("kube-vip", "a", "quoin.test/kube-vip:v1.0.0"),
 		pod("kube-scheduler", "d",
 			"quoin.test/kube-scheduler@sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"),
-		proxy("quoin.test/kube-proxy:v1.35.4"),
+		estatetest.KubeProxy("v1.35.4"),
 	).Build()
 	kubelet := func(version, machine string) skew.Running {
 		return skew.Running{Component: skew.Kubelet, Version: version, Object: "Machine " + machine}
@@ -68,11 +62,11 @@ func TestWhatRunsInside(t *testing.T) {
 		skew.Running{Component: skew.KubeProxy, Version: "v1.35.4", Object: "DaemonSet kube-proxy beside Machine w3",
 			Kubelet: "v1.34.1"},
 	))
-	inside, err = observed.Inside(t.Context(), fake.NewFakeClient(proxy("quoin.test/kube-proxy:v1.35.4")), skew.World{})
+	inside, err = observed.Inside(t.Context(), fake.NewFakeClient(estatetest.KubeProxy("v1.35.4")), skew.World{})
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(inside).To(ConsistOf(skew.Running{Component: skew.KubeProxy, Version: "v1.35.4",
 		Object: "DaemonSet kube-proxy"}))
-	g.Expect(observed.Inside(t.Context(), fake.NewFakeClient(proxy("quoin.test/kube-proxy:ours")), world)).To(BeEmpty())
+	g.Expect(observed.Inside(t.Context(), fake.NewFakeClient(estatetest.KubeProxy("ours")), world)).To(BeEmpty())
 	g.Expect(observed.Inside(t.Context(), fake.NewFakeClient(), world)).To(BeEmpty(), "another one routes services")
 }
 

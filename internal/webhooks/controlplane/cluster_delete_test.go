@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/test/clienttest"
 )
 
 func TestClusterDeletion(t *testing.T) {
@@ -45,9 +46,7 @@ func TestClusterDeletion(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
-			scheme := runtime.NewScheme()
-			g.Expect(corev1.AddToScheme(scheme)).To(Succeed())
-			g.Expect(clusterv1.AddToScheme(scheme)).To(Succeed())
+			scheme := clienttest.Scheme(corev1.AddToScheme, clusterv1.AddToScheme)
 			namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "prod"}}
 			if c.namespaceGoes {
 				goes(namespace)
@@ -119,11 +118,7 @@ func TestControlPlaneDeletion(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
-			scheme := runtime.NewScheme()
-			for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, clusterv1.AddToScheme,
-				controlplanev1.AddToScheme} {
-				g.Expect(add(scheme)).To(Succeed())
-			}
+			scheme := clienttest.Scheme(corev1.AddToScheme, clusterv1.AddToScheme, controlplanev1.AddToScheme)
 			namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "prod"}}
 			if c.goes {
 				goes(namespace)

@@ -7,21 +7,19 @@ import (
 	"testing"
 
 	. "github.com/onsi/gomega"
-	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/test/clienttest"
 	"github.com/quoin-dev/cluster-api-provider-quoin/test/estatetest"
 )
 
 // raise edits the version of Cluster c1's control plane in the estate, which may have a worker of a version.
 func raise(t *testing.T, estate estatetest.Estate, to, worker string, before ...change) (warnings []string, err error) {
 	t.Helper()
-	scheme := runtime.NewScheme()
-	NewWithT(t).Expect(clientgoscheme.AddToScheme(scheme)).To(Succeed())
-	NewWithT(t).Expect(clusterv1.AddToScheme(scheme)).To(Succeed())
+	scheme := clienttest.Scheme(clientgoscheme.AddToScheme, clusterv1.AddToScheme)
 	objects := estate.Objects("prod")
 	if worker != "" {
 		objects = append(objects, estatetest.Machine("prod", "c1", "w1", worker))

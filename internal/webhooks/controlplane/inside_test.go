@@ -10,11 +10,8 @@ import (
 	"testing"
 
 	. "github.com/onsi/gomega"
-	appsv1 "k8s.io/api/apps/v1"
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	bootstrapv1 "sigs.k8s.io/cluster-api/api/bootstrap/kubeadm/v1beta2"
@@ -25,25 +22,9 @@ import (
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew"
+	"github.com/quoin-dev/cluster-api-provider-quoin/test/clienttest"
 	"github.com/quoin-dev/cluster-api-provider-quoin/test/estatetest"
 )
-
-// staticPod of a component of the control plane.
-func staticPod(component, tag string) client.Object {
-	return &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: component + "-a",
-			Labels: map[string]string{"tier": "control-plane", "component": component}},
-		Spec: corev1.PodSpec{NodeName: "a",
-			Containers: []corev1.Container{{Name: component, Image: "quoin.test/" + component + ":" + tag}}},
-	}
-}
-
-func kubeProxy(tag string) client.Object {
-	daemonSet := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "kube-proxy"}}
-	daemonSet.Spec.Template.Spec.Containers = []corev1.Container{{Name: "kube-proxy", Image: "quoin.test/kube-proxy:" +
-		tag}}
-	return daemonSet
-}
 
 func leftAlone(o *controlplanev1.QuoinControlPlane) {
 	o.Annotations = map[string]string{kcpv1.SkipKubeProxyAnnotation: ""}
@@ -72,9 +53,7 @@ func (c insideEdit) edit(
 	t *testing.T, workload func(context.Context, client.ObjectKey) (client.Reader, error),
 ) ([]string, error) {
 	t.Helper()
-	scheme := runtime.NewScheme()
-	NewWithT(t).Expect(clientgoscheme.AddToScheme(scheme)).To(Succeed())
-	NewWithT(t).Expect(clusterv1.AddToScheme(scheme)).To(Succeed())
+	scheme := clienttest.Scheme(clientgoscheme.AddToScheme, clusterv1.AddToScheme)
 	runs := cmp.Or(c.runs, c.from)
 	server := estatetest.Machine("prod", "c1", "cp", runs)
 	server.Labels[clusterv1.MachineControlPlaneLabel] = ""
@@ -115,55 +94,55 @@ func TestWhatRunsInsideFitsTheNextVersion(t *testing.T) {
 	}
 	for name, c := range map[string]insideEdit{
 		"kube-proxy of three minors before": {from: "v1.36.3", to: "v1.37.0",
-			inside: []client.Object{kubeProxy("v1.34.1")}},
+			inside: []client.Object{estatetest.KubeProxy("v1.34.1")}},
 		"kube-proxy of four minors before": {from: "v1.36.3", to: "v1.37.0",
-			inside:  []client.Object{kubeProxy("v1.33.1")},
+			inside:  []client.Object{estatetest.KubeProxy("v1.33.1")},
 			refusal: "kube-proxy v1.33.1 of DaemonSet kube-proxy is older than API server v1.37.0 by 4 minors"},
 		"kube-proxy of two minors before 1.24": {from: "v1.36.3", to: "v1.37.0",
-			inside: []client.Object{kubeProxy("v1.34.1")}, policy: "Kubernetes-1.24", refusal: "(S1-27)"},
+			inside: []client.Object{estatetest.KubeProxy("v1.34.1")}, policy: "Kubernetes-1.24", refusal: "(S1-27)"},
 		"kube-proxy far from a kubelet": {from: "v1.36.3", to: "v1.37.0",
-			inside: []client.Object{kubeProxy("v1.38.1")}, worker: "v1.34.1", refusal: "(R7)"},
+			inside: []client.Object{estatetest.KubeProxy("v1.38.1")}, worker: "v1.34.1", refusal: "(R7)"},
 		"kube-proxy near a kubelet": {from: "v1.36.3", to: "v1.37.0",
-			inside: []client.Object{kubeProxy("v1.36.1")}, worker: "v1.34.1"},
+			inside: []client.Object{estatetest.KubeProxy("v1.36.1")}, worker: "v1.34.1"},
 		"kube-proxy unlike a kubelet, 1.24": {from: "v1.36.3", to: "v1.37.0",
-			inside: []client.Object{kubeProxy("v1.36.3")}, worker: "v1.35.1", policy: "Kubernetes-1.24", refusal: "(S1-25)"},
+			inside: []client.Object{estatetest.KubeProxy("v1.36.3")}, worker: "v1.35.1", policy: "Kubernetes-1.24", refusal: "(S1-25)"},
 		"kube-proxy like a kubelet, 1.24": {from: "v1.36.3", to: "v1.37.0",
-			inside: []client.Object{kubeProxy("v1.36.3")}, worker: "v1.36.1", policy: "Kubernetes-1.24"},
+			inside: []client.Object{estatetest.KubeProxy("v1.36.3")}, worker: "v1.36.1", policy: "Kubernetes-1.24"},
 		"kube-proxy unlike a kubelet, 1.24, left alone": {from: "v1.36.3", to: "v1.37.0", after: leftAlone,
-			inside: []client.Object{kubeProxy("v1.36.3")}, worker: "v1.35.1", policy: "Kubernetes-1.24"},
+			inside: []client.Object{estatetest.KubeProxy("v1.36.3")}, worker: "v1.35.1", policy: "Kubernetes-1.24"},
 		"kube-proxy of four minors before, left alone": {from: "v1.36.3", to: "v1.37.0", after: leftAlone,
-			inside:  []client.Object{kubeProxy("v1.33.1")},
+			inside:  []client.Object{estatetest.KubeProxy("v1.33.1")},
 			refusal: "kube-proxy v1.33.1 of DaemonSet kube-proxy, which is left to you, is older than API server v1.37.0"},
 		"a scheduler of the minor before": {from: "v1.36.3", to: "v1.37.0",
-			inside: []client.Object{staticPod("kube-apiserver", "v1.36.3"), staticPod("kube-scheduler", "v1.35.3")}},
+			inside: []client.Object{estatetest.StaticPod("kube-apiserver", "v1.36.3"), estatetest.StaticPod("kube-scheduler", "v1.35.3")}},
 		"a scheduler of two minors before": {from: "v1.36.3", to: "v1.37.0",
-			inside:  []client.Object{staticPod("kube-apiserver", "v1.36.3"), staticPod("kube-scheduler", "v1.34.3")},
+			inside:  []client.Object{estatetest.StaticPod("kube-apiserver", "v1.36.3"), estatetest.StaticPod("kube-scheduler", "v1.34.3")},
 			refusal: "(R9)"},
 		"a manager of two minors before, 1.24": {from: "v1.36.3", to: "v1.37.0",
-			inside: []client.Object{staticPod("kube-apiserver", "v1.36.3"), staticPod("kube-controller-manager", "v1.34.3")},
+			inside: []client.Object{estatetest.StaticPod("kube-apiserver", "v1.36.3"), estatetest.StaticPod("kube-controller-manager", "v1.34.3")},
 			policy: "Kubernetes-1.24", refusal: "(S1-16)"},
 		"a scheduler of who knows which server": {from: "v1.36.3", to: "v1.37.0",
-			inside: []client.Object{staticPod("kube-scheduler", "v1.35.3")}, refusal: "(R9)"},
+			inside: []client.Object{estatetest.StaticPod("kube-scheduler", "v1.35.3")}, refusal: "(R9)"},
 		"a scheduler of who knows which server, 1.24": {from: "v1.36.3", to: "v1.37.0", policy: "Kubernetes-1.24",
-			inside: []client.Object{staticPod("kube-scheduler", "v1.35.3")}, refusal: "(S1-16)"},
+			inside: []client.Object{estatetest.StaticPod("kube-scheduler", "v1.35.3")}, refusal: "(S1-16)"},
 		"a scheduler that fits both servers, 1.24": {from: "v1.36.3", to: "v1.37.0", policy: "Kubernetes-1.24",
-			inside: []client.Object{staticPod("kube-scheduler", "v1.36.3")}},
+			inside: []client.Object{estatetest.StaticPod("kube-scheduler", "v1.36.3")}},
 		"etcd that may become 3.6": {from: "v1.33.4", to: "v1.34.1",
-			inside: []client.Object{staticPod("etcd", "3.5.26-0")}},
+			inside: []client.Object{estatetest.StaticPod("etcd", "3.5.26-0")}},
 		"etcd that may not": {from: "v1.33.4", to: "v1.34.1",
-			inside: []client.Object{staticPod("etcd", "3.5.21-0")}, refusal: "only v3.5.26 and later may: bring it there first"},
+			inside: []client.Object{estatetest.StaticPod("etcd", "3.5.21-0")}, refusal: "only v3.5.26 and later may: bring it there first"},
 		"etcd that is brought there": {from: "v1.33.4", to: "v1.33.4",
-			inside: []client.Object{staticPod("etcd", "3.5.21-0")}, after: etcdTag("3.5.26-0")},
+			inside: []client.Object{estatetest.StaticPod("etcd", "3.5.21-0")}, after: etcdTag("3.5.26-0")},
 		"etcd, whatever the policy awaits": {from: "v1.33.4", to: "v1.33.4",
-			inside: []client.Object{staticPod("etcd", "3.5.21-0")}, after: etcdTag("3.5.26-0"), policy: "Distribution"},
+			inside: []client.Object{estatetest.StaticPod("etcd", "3.5.21-0")}, after: etcdTag("3.5.26-0"), policy: "Distribution"},
 		"etcd of others": {from: "v1.33.4", to: "v1.34.1",
-			inside: []client.Object{staticPod("etcd", "3.5.21-0")}, before: externalEtcd, after: externalEtcd},
+			inside: []client.Object{estatetest.StaticPod("etcd", "3.5.21-0")}, before: externalEtcd, after: externalEtcd},
 		"etcd that is brought too far": {from: "v1.33.4", to: "v1.33.4",
-			inside: []client.Object{staticPod("etcd", "3.5.21-0")}, after: etcdTag("3.6.8-0"), refusal: "(R18)"},
+			inside: []client.Object{estatetest.StaticPod("etcd", "3.5.21-0")}, after: etcdTag("3.6.8-0"), refusal: "(R18)"},
 		"etcd that stays, by its tag": {from: "v1.33.4", to: "v1.34.1",
-			inside: []client.Object{staticPod("etcd", "3.5.21-0")}, before: etcdTag("3.5.21-0"), after: etcdTag("3.5.21-0")},
+			inside: []client.Object{estatetest.StaticPod("etcd", "3.5.21-0")}, before: etcdTag("3.5.21-0"), after: etcdTag("3.5.21-0")},
 		"etcd that goes back": {from: "v1.34.4", to: "v1.34.4",
-			inside: []client.Object{staticPod("etcd", "3.6.8-0")}, after: etcdTag("3.5.26-0"), refusal: "(R21)"},
+			inside: []client.Object{estatetest.StaticPod("etcd", "3.6.8-0")}, after: etcdTag("3.5.26-0"), refusal: "(R21)"},
 		"kubelets that reach any API server": {from: "v1.34.4", to: "v1.35.4", before: gate(false), after: gate(false),
 			refusal: "(R17)"},
 		"kubelets that reach their own": {from: "v1.34.4", to: "v1.35.4", before: gate(false), after: gate(true)},

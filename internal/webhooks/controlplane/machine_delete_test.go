@@ -29,6 +29,7 @@ import (
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/test/clienttest"
 )
 
 // estate is what stands around a Machine that is to be deleted: a control plane of some Machines, each with a healthy
@@ -107,11 +108,8 @@ func goes(object client.Object) {
 
 func (e *estate) scheme(t *testing.T) *runtime.Scheme {
 	t.Helper()
-	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, clusterv1.AddToScheme,
-		controlplanev1.AddToScheme, infrav1.AddToScheme} {
-		NewWithT(t).Expect(add(scheme)).To(Succeed())
-	}
+	scheme := clienttest.Scheme(corev1.AddToScheme, clusterv1.AddToScheme, controlplanev1.AddToScheme,
+		infrav1.AddToScheme)
 	return scheme
 }
 

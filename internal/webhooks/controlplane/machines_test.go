@@ -11,7 +11,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/utils/ptr"
 	bootstrapv1 "sigs.k8s.io/cluster-api/api/bootstrap/kubeadm/v1beta2"
 	kcpv1 "sigs.k8s.io/cluster-api/api/controlplane/kubeadm/v1beta2"
@@ -20,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/test/clienttest"
 )
 
 // certificates last so many days, those of the CA and of Machines, which are replaced so many days before their end.
@@ -154,8 +154,7 @@ func TestMachinesThatAreMoved(t *testing.T) {
 					APIVersion: clusterv1.GroupVersion.String(), Kind: "Cluster", Name: "c1"}}
 				cluster := &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: moved.Namespace, Name: "c1"},
 					Spec: clusterv1.ClusterSpec{Paused: &paused}}
-				scheme := runtime.NewScheme()
-				g.Expect(clusterv1.AddToScheme(scheme)).To(Succeed())
+				scheme := clienttest.Scheme(clusterv1.AddToScheme)
 				reader := fake.NewClientBuilder().WithScheme(scheme).WithObjects(cluster).Build()
 				_, err := (&ControlPlaneWebhook{Reader: reader}).ValidateCreate(t.Context(), moved)
 				g.Expect(err == nil).To(Equal(paused), "%v", err)

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/test/clienttest"
 )
 
 func TestScale(t *testing.T) {
@@ -34,9 +35,7 @@ func TestScale(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
-			scheme := runtime.NewScheme()
-			g.Expect(controlplanev1.AddToScheme(scheme)).To(Succeed())
-			g.Expect(autoscalingv1.AddToScheme(scheme)).To(Succeed())
+			scheme := clienttest.Scheme(controlplanev1.AddToScheme, autoscalingv1.AddToScheme)
 			builder := fake.NewClientBuilder().WithScheme(scheme)
 			if c.of != nil {
 				builder = builder.WithObjects(c.of)

@@ -9,13 +9,11 @@ import (
 
 	. "github.com/onsi/gomega"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
-	"github.com/quoin-dev/cluster-api-provider-quoin/internal/fieldindex"
+	"github.com/quoin-dev/cluster-api-provider-quoin/test/clienttest"
 )
 
 const (
@@ -25,12 +23,7 @@ const (
 
 func reader(t *testing.T, objects ...client.Object) client.Reader {
 	t.Helper()
-	scheme := runtime.NewScheme()
-	NewWithT(t).Expect(infrav1.AddToScheme(scheme)).To(Succeed())
-	builder := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...)
-	for _, index := range fieldindex.All() {
-		builder.WithIndex(index.Object, index.Field, index.Values)
-	}
+	builder := clienttest.Indexed(clienttest.Scheme(infrav1.AddToScheme)).WithObjects(objects...)
 	return builder.Build()
 }
 

@@ -13,7 +13,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
@@ -24,6 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew"
+	"github.com/quoin-dev/cluster-api-provider-quoin/test/clienttest"
 	"github.com/quoin-dev/cluster-api-provider-quoin/test/estatetest"
 )
 
@@ -75,10 +75,7 @@ func TestAPoolOfAHostedControlPlane(t *testing.T) {
 // gone or reading it fails.
 func hosted(t *testing.T, gone bool, fails error, objects ...client.Object) (*VersionWebhook, *clusterv1.Cluster) {
 	t.Helper()
-	g := NewWithT(t)
-	scheme := runtime.NewScheme()
-	g.Expect(clusterv1.AddToScheme(scheme)).To(Succeed())
-	g.Expect(apiextensionsv1.AddToScheme(scheme)).To(Succeed())
+	scheme := clienttest.Scheme(clusterv1.AddToScheme, apiextensionsv1.AddToScheme)
 	crd := &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{
 		Name: "others.controlplane.example.com", Labels: map[string]string{"cluster.x-k8s.io/v1beta2": "v1"}}}
 	cluster := &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: "prod", Name: "c1"}}
@@ -189,7 +186,7 @@ func TestAPoolBesideKubeProxy(t *testing.T) {
 				if c.mute {
 					return nil, context.DeadlineExceeded
 				}
-				return fake.NewClientBuilder().WithObjects(kubeProxy(c.proxy)).Build(), nil
+				return fake.NewClientBuilder().WithObjects(estatetest.KubeProxy(c.proxy)).Build(), nil
 			}
 			deployment := &clusterv1.MachineDeployment{ObjectMeta: metav1.ObjectMeta{Namespace: "prod", Name: "blue"}}
 			deployment.Spec.ClusterName, deployment.Spec.Template.Spec.Version = "c1", c.pool

@@ -10,7 +10,6 @@ import (
 	"github.com/cockroachdb/datadriven"
 	. "github.com/onsi/gomega"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -19,14 +18,13 @@ import (
 	"sigs.k8s.io/yaml"
 
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/test/clienttest"
 )
 
 // rolloutsOf admits policies for Cluster prod: it has a topology of pools b, a and c, in this order.
 func rolloutsOf(t *testing.T, concurrency string, objects ...client.Object) *RolloutPolicyWebhook {
 	t.Helper()
-	scheme := runtime.NewScheme()
-	NewWithT(t).Expect(clusterv1.AddToScheme(scheme)).To(Succeed())
-	NewWithT(t).Expect(quoinv1.AddToScheme(scheme)).To(Succeed())
+	scheme := clienttest.Scheme(clusterv1.AddToScheme, quoinv1.AddToScheme)
 	cluster := &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant", Name: "prod"}}
 	cluster.Spec.ControlPlaneRef = clusterv1.ContractVersionedObjectReference{Kind: "QuoinControlPlane", Name: "prod-cp"}
 	cluster.Spec.Topology = clusterv1.Topology{ClassRef: clusterv1.ClusterClassRef{Name: "class"}, Version: "v1.36.3"}

@@ -9,8 +9,6 @@ import (
 	"testing"
 
 	. "github.com/onsi/gomega"
-	appsv1 "k8s.io/api/apps/v1"
-	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -25,22 +23,6 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew"
 	"github.com/quoin-dev/cluster-api-provider-quoin/test/estatetest"
 )
-
-func staticPod(component, tag string) client.Object {
-	return &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: component + "-a",
-			Labels: map[string]string{"tier": "control-plane", "component": component}},
-		Spec: corev1.PodSpec{NodeName: "a",
-			Containers: []corev1.Container{{Name: component, Image: "quoin.test/" + component + ":" + tag}}},
-	}
-}
-
-func kubeProxy(tag string) client.Object {
-	daemonSet := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "kube-proxy"}}
-	daemonSet.Spec.Template.Spec.Containers = []corev1.Container{{Name: "kube-proxy",
-		Image: "quoin.test/kube-proxy:" + tag}}
-	return daemonSet
-}
 
 // insideEdit is an edit of the version of a topology in whose cluster something runs.
 type insideEdit struct {
@@ -101,7 +83,7 @@ func TestAKubeProxyThatAnotherControlPlaneLeavesAlone(t *testing.T) {
 		}
 		webhook := versionWebhook(t, []client.Object{server, crd, other})
 		webhook.Workload = func(context.Context, client.ObjectKey) (client.Reader, error) {
-			return fake.NewClientBuilder().WithObjects(kubeProxy("v1.36.3")).Build(), nil
+			return fake.NewClientBuilder().WithObjects(estatetest.KubeProxy("v1.36.3")).Build(), nil
 		}
 		cluster := &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: "prod", Name: "c1",
 			Annotations: map[string]string{skew.PolicyAnnotation: "Kubernetes-1.24"}}}
@@ -122,38 +104,38 @@ func TestWhatRunsInsideFitsTheVersionsOfATopology(t *testing.T) {
 	chain := []string{"v1.32.4", "v1.33.4", "v1.34.1", "v1.35.4", "v1.36.3", "v1.37.0"}
 	off := map[string]bool{"ControlPlaneKubeletLocalMode": false}
 	for name, c := range map[string]insideEdit{
-		"kube-proxy of four minors before": {from: "v1.36.3", to: "v1.37.0", inside: []client.Object{kubeProxy("v1.33.1")},
+		"kube-proxy of four minors before": {from: "v1.36.3", to: "v1.37.0", inside: []client.Object{estatetest.KubeProxy("v1.33.1")},
 			refusal: "kube-proxy v1.33.1 of DaemonSet kube-proxy is older than API server v1.37.0 by 4 minors"},
-		"kube-proxy of three minors before": {from: "v1.36.3", to: "v1.37.0", inside: []client.Object{kubeProxy("v1.34.1")}},
+		"kube-proxy of three minors before": {from: "v1.36.3", to: "v1.37.0", inside: []client.Object{estatetest.KubeProxy("v1.34.1")}},
 		"kube-proxy of three minors before 1.24": {from: "v1.36.3", to: "v1.37.0", policy: "Kubernetes-1.24",
-			inside: []client.Object{kubeProxy("v1.34.1")}, refusal: "(S1-25)"},
+			inside: []client.Object{estatetest.KubeProxy("v1.34.1")}, refusal: "(S1-25)"},
 		"one kube-proxy for kubelets of two minors, 1.24": {from: "v1.36.3", to: "v1.37.0", policy: "Kubernetes-1.24",
-			inside: []client.Object{kubeProxy("v1.36.3")}, refusal: "(S1-25)"},
+			inside: []client.Object{estatetest.KubeProxy("v1.36.3")}, refusal: "(S1-25)"},
 		"a scheduler of two minors before": {from: "v1.36.3", to: "v1.37.0",
-			inside:  []client.Object{staticPod("kube-apiserver", "v1.36.3"), staticPod("kube-scheduler", "v1.34.3")},
+			inside:  []client.Object{estatetest.StaticPod("kube-apiserver", "v1.36.3"), estatetest.StaticPod("kube-scheduler", "v1.34.3")},
 			refusal: "(R9)"},
 		"a scheduler that follows its API server": {from: "v1.34.1", to: "v1.36.3", lists: chain,
-			inside: []client.Object{staticPod("kube-apiserver", "v1.34.1"), staticPod("kube-scheduler", "v1.34.1")}},
+			inside: []client.Object{estatetest.StaticPod("kube-apiserver", "v1.34.1"), estatetest.StaticPod("kube-scheduler", "v1.34.1")}},
 		"a manager of two minors before, 1.24": {from: "v1.36.3", to: "v1.37.0", policy: "Kubernetes-1.24",
-			inside:  []client.Object{staticPod("kube-apiserver", "v1.36.3"), staticPod("kube-controller-manager", "v1.34.3")},
+			inside:  []client.Object{estatetest.StaticPod("kube-apiserver", "v1.36.3"), estatetest.StaticPod("kube-controller-manager", "v1.34.3")},
 			refusal: "(S1-16)"},
 		"etcd that may not become 3.6": {from: "v1.33.4", to: "v1.34.1",
-			inside:  []client.Object{staticPod("etcd", "3.5.21-0")},
+			inside:  []client.Object{estatetest.StaticPod("etcd", "3.5.21-0")},
 			refusal: "only v3.5.26 and later may: bring it there first"},
 		"etcd that may not at the first of two": {from: "v1.33.4", to: "v1.35.4", lists: chain,
-			inside: []client.Object{staticPod("etcd", "3.5.21-0")}, refusal: "(R18)"},
+			inside: []client.Object{estatetest.StaticPod("etcd", "3.5.21-0")}, refusal: "(R18)"},
 		"etcd that depends on the first of two": {from: "v1.32.4", to: "v1.34.1", lists: chain,
-			inside: []client.Object{staticPod("etcd", "3.5.16-0")}, warning: "if v1.33.4 brings an earlier one (R18)"},
+			inside: []client.Object{estatetest.StaticPod("etcd", "3.5.16-0")}, warning: "if v1.33.4 brings an earlier one (R18)"},
 		"etcd of its own tag": {from: "v1.33.4", to: "v1.35.4", lists: chain, etcd: "3.5.21-0",
-			inside: []client.Object{staticPod("etcd", "3.5.21-0")}},
+			inside: []client.Object{estatetest.StaticPod("etcd", "3.5.21-0")}},
 		"etcd of another provider's control plane": {from: "v1.33.4", to: "v1.34.1", foreign: true,
-			inside: []client.Object{staticPod("etcd", "3.5.21-0")}},
+			inside: []client.Object{estatetest.StaticPod("etcd", "3.5.21-0")}},
 		"kubelets that reach any API server":   {from: "v1.35.4", to: "v1.36.3", gates: off},
 		"kubelets that do at the first of two": {from: "v1.34.1", to: "v1.36.3", lists: chain, gates: off, refusal: "(R17)"},
 		"etcd below an extension, one step away": {from: "v1.33.4", to: "v1.34.1", plans: true,
-			inside: []client.Object{staticPod("etcd", "3.5.21-0")}, refusal: "(R18)"},
+			inside: []client.Object{estatetest.StaticPod("etcd", "3.5.21-0")}, refusal: "(R18)"},
 		"etcd below an extension, further away": {from: "v1.33.4", to: "v1.35.4", plans: true,
-			inside: []client.Object{staticPod("etcd", "3.5.21-0")}},
+			inside: []client.Object{estatetest.StaticPod("etcd", "3.5.21-0")}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)

@@ -23,16 +23,14 @@ import (
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew"
+	"github.com/quoin-dev/cluster-api-provider-quoin/test/clienttest"
 	"github.com/quoin-dev/cluster-api-provider-quoin/test/estatetest"
 )
 
 func versionWebhook(t *testing.T, objects []client.Object) *VersionWebhook {
 	t.Helper()
-	scheme := runtime.NewScheme()
-	NewWithT(t).Expect(clientgoscheme.AddToScheme(scheme)).To(Succeed())
-	NewWithT(t).Expect(clusterv1.AddToScheme(scheme)).To(Succeed())
-	NewWithT(t).Expect(controlplanev1.AddToScheme(scheme)).To(Succeed())
-	NewWithT(t).Expect(apiextensionsv1.AddToScheme(scheme)).To(Succeed())
+	scheme := clienttest.Scheme(clientgoscheme.AddToScheme, clusterv1.AddToScheme, controlplanev1.AddToScheme,
+		apiextensionsv1.AddToScheme)
 	reader := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build()
 	return &VersionWebhook{Reader: reader, decoder: admission.NewDecoder(scheme)}
 }
