@@ -26,7 +26,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
-	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
@@ -91,11 +90,7 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, opt
 		r.Recorder = mgr.GetEventRecorder("etcdbackup-controller")
 	}
 	r.prepare()
-	if err := mgr.Add(manager.RunnableFunc(func(ctx context.Context) error {
-		<-ctx.Done()
-		r.calls.Close()
-		return nil
-	})); err != nil {
+	if err := mgr.Add(r.calls); err != nil {
 		return fmt.Errorf("register the end of snapshots: %w", err)
 	}
 	log := ctrl.LoggerFrom(ctx).WithValues("controller", "etcdbackup")

@@ -33,7 +33,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
-	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
@@ -110,11 +109,7 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, opt
 		r.Recorder = mgr.GetEventRecorder("preflightcheck-controller")
 	}
 	r.prepare()
-	if err := mgr.Add(manager.RunnableFunc(func(ctx context.Context) error {
-		<-ctx.Done()
-		r.calls.Close()
-		return nil
-	})); err != nil {
+	if err := mgr.Add(r.calls); err != nil {
 		return fmt.Errorf("register the end of checks: %w", err)
 	}
 	log := ctrl.LoggerFrom(ctx).WithValues("controller", "preflightcheck")

@@ -25,7 +25,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
-	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -106,14 +105,8 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, opt
 		if *calls != nil {
 			continue
 		}
-		made := async.New(async.Options{})
-		*calls = made
-		// Without this, calls of a manager that lost its leadership would go on beside those of the new leader.
-		if err := mgr.Add(manager.RunnableFunc(func(ctx context.Context) error {
-			<-ctx.Done()
-			made.Close()
-			return nil
-		})); err != nil {
+		*calls = async.New(async.Options{})
+		if err := mgr.Add(*calls); err != nil {
 			return fmt.Errorf("registering the end of exchanges: %w", err)
 		}
 	}

@@ -164,6 +164,14 @@ func (c *Calls) Cancel(key types.NamespacedName) {
 	known.cancel()
 }
 
+// Start implements manager.Runnable: it closes the Calls at the end of ctx. Without it those of a manager that lost its
+// leadership would go on beside those of the new leader.
+func (c *Calls) Start(ctx context.Context) error {
+	<-ctx.Done()
+	c.Close()
+	return nil
+}
+
 // Close cancels everything and waits for it.
 func (c *Calls) Close() {
 	// Under the lock, so that no Do starts a call after the wait began.

@@ -140,14 +140,16 @@ func TestCancelDropsTheResultAndWaitsForTheFunction(t *testing.T) {
 	c.Cancel(host)
 }
 
-func TestCloseEndsWaitingCalls(t *testing.T) {
+func TestTheEndOfAManagerEndsWaitingCalls(t *testing.T) {
 	g := NewWithT(t)
 	c := async.New(async.Options{MaxConcurrent: 1})
 	for i := range 3 {
 		_, _, _ = async.Do(c, types.NamespacedName{Name: fmt.Sprint(i)}, "op", 0,
 			func(ctx context.Context) (int, error) { <-ctx.Done(); return 0, ctx.Err() })
 	}
-	c.Close()
+	over, end := context.WithCancel(t.Context())
+	end()
+	g.Expect(c.Start(over)).To(Succeed())
 	_, done, err := async.Do(c, types.NamespacedName{Name: "late"}, "op", 0, answer(1))
 	g.Expect(done).To(BeTrue())
 	g.Expect(err).To(MatchError(context.Canceled))
