@@ -220,10 +220,7 @@ func (s *Step) Poll(
 	var last error
 	for {
 		done, waiting, err := ask(ctx)
-		var final *FinalError
 		switch {
-		case errors.As(err, &final):
-			return final.Err
 		case err == nil && done:
 			s.Waiting()
 			return nil
@@ -241,16 +238,6 @@ func (s *Step) Poll(
 		}
 	}
 }
-
-// FinalError ends a Poll at once: asking again cannot help.
-type FinalError struct{ Err error }
-
-func (e *FinalError) Error() string { return e.Err.Error() }
-
-func (e *FinalError) Unwrap() error { return e.Err }
-
-// Final makes err one that ends a Poll.
-func Final(format string, args ...any) error { return &FinalError{Err: fmt.Errorf(format, args...)} }
 
 // short prints a duration as a person says it.
 func short(d time.Duration) string {
