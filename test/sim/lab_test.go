@@ -249,12 +249,18 @@ func (l *lab) untilProvisioned() (reason string) {
 	return conditions.GetReason(host, infrav1.HostProvisionedCondition)
 }
 
-// settled is what lies on the host once its kubelet, which works on by itself, wrote all that it writes.
+// settled is what lies on the host once its kubelet wrote all that it writes.
 func (l *lab) settled() map[string]string {
 	l.t.Helper()
-	gomega.NewWithT(l.t).Eventually(func() bool { return kube.RunsPod(l.host.Machine, "kube-proxy") }).
-		WithTimeout(patience).Should(gomega.BeTrue(), l.describe)
+	settled(l.t, l.host)
 	return l.host.Tree()
+}
+
+// settled waits until the kubelet of a node, which works on by itself, has written all that it writes.
+func settled(t testing.TB, node *sim.Host) {
+	t.Helper()
+	gomega.NewWithT(t).Eventually(func() bool { return kube.RunsPod(node.Machine, "kube-proxy") }).
+		WithTimeout(patience).Should(gomega.BeTrue(), node.Name)
 }
 
 // differing are the paths at which two trees differ, with what lies there in each.
