@@ -18,8 +18,15 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 )
 
+// Deletable lets every object of a kind go: one that something still needs has a finalizer.
+type Deletable[T any] struct{}
+
+// ValidateDelete implements admission.Validator.
+func (Deletable[T]) ValidateDelete(context.Context, T) (admission.Warnings, error) { return nil, nil }
+
 // Template admits the templates of one kind.
 type Template[T client.Object] struct {
+	Deletable[T]
 	Group schema.GroupVersion
 	Kind  string
 	// Empty is any object of the kind.
@@ -66,9 +73,6 @@ func (t Template[T]) ValidateUpdate(ctx context.Context, before, after T) (admis
 			"it would not follow (changed: %s): make a new template under another name and refer to it",
 			t.Kind, strings.Join(changes, ", ")))})
 }
-
-// ValidateDelete lets every template go.
-func (t Template[T]) ValidateDelete(context.Context, T) (admission.Warnings, error) { return nil, nil }
 
 func isTopologyDryRun(ctx context.Context, object metav1.Object) bool {
 	request, err := admission.RequestFromContext(ctx)

@@ -35,6 +35,8 @@ import (
 
 // ControlPlaneWebhook defaults and validates QuoinControlPlanes.
 type ControlPlaneWebhook struct {
+	webhooks.Deletable[*controlplanev1.QuoinControlPlane]
+
 	// Reader reads the Cluster as it is, of every namespace. Its Machines may be seconds old: gates ask again.
 	Reader client.Reader
 	// Workload reads a workload cluster; nothing in it is read when it is nil.
@@ -238,13 +240,6 @@ func runningVersions(controlPlane *controlplanev1.QuoinControlPlane) []string {
 		return []string{controlPlane.Spec.Version}
 	}
 	return running
-}
-
-// ValidateDelete lets every control plane go: its finalizer keeps it while it has Machines.
-func (w *ControlPlaneWebhook) ValidateDelete(
-	context.Context, *controlplanev1.QuoinControlPlane,
-) (admission.Warnings, error) {
-	return nil, nil
 }
 
 func refuse(controlPlane *controlplanev1.QuoinControlPlane, reasons field.ErrorList) error {

@@ -30,6 +30,8 @@ import (
 
 // ClusterWebhook defaults and validates QuoinClusters.
 type ClusterWebhook struct {
+	webhooks.Deletable[*infrav1.QuoinCluster]
+
 	// Client lists the other clusters.
 	Client client.Reader
 }
@@ -110,11 +112,6 @@ func fieldManager(ctx context.Context) string {
 		return ""
 	}
 	return options.FieldManager
-}
-
-// ValidateDelete lets every cluster go: its finalizer keeps it while it has machines.
-func (w *ClusterWebhook) ValidateDelete(context.Context, *infrav1.QuoinCluster) (admission.Warnings, error) {
-	return nil, nil
 }
 
 func refuseCluster(cluster *infrav1.QuoinCluster, reasons field.ErrorList) error {

@@ -31,6 +31,8 @@ import (
 
 // HostWebhook validates QuoinHosts, and keeps their claims when they are written over.
 type HostWebhook struct {
+	webhooks.Deletable[*infrav1.QuoinHost]
+
 	// Client lists the other hosts. A cache is good enough: admission only spares people an error here, the owner
 	// record on the host itself is what keeps two objects from working on one host.
 	Client client.Reader
@@ -112,11 +114,6 @@ func (w *HostWebhook) ValidateUpdate(
 		reasons = append(reasons, duplicates...)
 	}
 	return nil, refuseHost(after, reasons)
-}
-
-// ValidateDelete lets every host go: its finalizer keeps it while something consumes it.
-func (w *HostWebhook) ValidateDelete(context.Context, *infrav1.QuoinHost) (admission.Warnings, error) {
-	return nil, nil
 }
 
 func refuseHost(host *infrav1.QuoinHost, reasons field.ErrorList) error {

@@ -24,7 +24,9 @@ import (
 // +kubebuilder:webhook:verbs=create;update,path=/validate-infrastructure-cluster-x-k8s-io-v1alpha1-quoinmachine,mutating=false,failurePolicy=fail,matchPolicy=Equivalent,groups=infrastructure.cluster.x-k8s.io,resources=quoinmachines,versions=v1alpha1,name=validation.quoinmachine.infrastructure.cluster.x-k8s.io,sideEffects=None,admissionReviewVersions=v1
 
 // MachineWebhook validates QuoinMachines.
-type MachineWebhook struct{}
+type MachineWebhook struct {
+	webhooks.Deletable[*infrav1.QuoinMachine]
+}
 
 var _ admission.Validator[*infrav1.QuoinMachine] = &MachineWebhook{}
 
@@ -59,11 +61,6 @@ func (w *MachineWebhook) ValidateUpdate(
 		return nil, err
 	}
 	return nil, refuseMachine(after, append(reasons, kept...))
-}
-
-// ValidateDelete lets every machine go: its finalizer keeps it until its host was released.
-func (w *MachineWebhook) ValidateDelete(context.Context, *infrav1.QuoinMachine) (admission.Warnings, error) {
-	return nil, nil
 }
 
 func refuseMachine(machine *infrav1.QuoinMachine, reasons field.ErrorList) error {

@@ -26,6 +26,8 @@ import (
 
 // RolloutPolicyWebhook validates RolloutPolicies.
 type RolloutPolicyWebhook struct {
+	webhooks.Deletable[*quoinv1.RolloutPolicy]
+
 	// Reader reads the Cluster, its MachineDeployments and other policies.
 	Reader client.Reader
 }
@@ -57,11 +59,6 @@ func (w *RolloutPolicyWebhook) ValidateUpdate(
 		return nil, nil
 	}
 	return w.validate(ctx, after, validateRollout(&before.Spec)...)
-}
-
-// ValidateDelete lets every policy go.
-func (w *RolloutPolicyWebhook) ValidateDelete(context.Context, *quoinv1.RolloutPolicy) (admission.Warnings, error) {
-	return nil, nil
 }
 
 func (w *RolloutPolicyWebhook) validate(
