@@ -64,10 +64,9 @@ func (h *host) takeAway(t *testing.T) {
 // members that are given up never start again; the survivor has every key, a manifest without the flag, and a copy.
 func TestThePlansOfARecovery(t *testing.T) {
 	g := NewWithT(t)
-	ctx := t.Context()
 	hosts := three(t)
 	a, b, c := hosts[0], hosts[1], hosts[2]
-	client, put := a.client(t), a.putter(t)
+	put := a.putter(t)
 	a.fill(t)
 	stop, survive := recovery.Order{ID: "recover-r1", Action: recovery.Stop}, recovery.Order{ID: "recover-r1", Action: recovery.Survive, Member: "a"}
 	for _, refused := range []recovery.Order{stop, survive} {
@@ -98,12 +97,7 @@ func TestThePlansOfARecovery(t *testing.T) {
 	after, err := os.ReadFile(a.manifestPath())
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(after).To(BeEquivalentTo(another(before)), "the flag is gone again")
-	list, err := client.MemberList(ctx)
-	g.Expect(err).NotTo(HaveOccurred())
-	g.Expect(list.Members).To(ConsistOf(HaveField("Name", "a")))
-	keys, err := client.Get(ctx, "key-", clientv3.WithPrefix(), clientv3.WithCountOnly())
-	g.Expect(err).NotTo(HaveOccurred())
-	g.Expect(keys.Count).To(BeEquivalentTo(50))
+	a.carriesOn(t)
 	g.Eventually(func() error { return put("afterwards") }, time.Minute, 200*time.Millisecond).Should(Succeed())
 	g.Expect(filepath.Join(a.root, "var/lib/quoin/recovery/data-recover-r1/member")).To(BeADirectory())
 	for _, silent := range []*host{b, c} {
@@ -183,12 +177,7 @@ func TestThePlanOfARecoveryFromASnapshot(t *testing.T) {
 		}
 	}
 	g.Expect(os.ReadFile(a.manifestPath())).To(BeEquivalentTo(another(before)))
-	members, err := client.MemberList(ctx)
-	g.Expect(err).NotTo(HaveOccurred())
-	g.Expect(members.Members).To(ConsistOf(HaveField("Name", "a")))
-	keys, err := client.Get(ctx, "key-", clientv3.WithPrefix(), clientv3.WithCountOnly())
-	g.Expect(err).NotTo(HaveOccurred())
-	g.Expect(keys.Count).To(BeEquivalentTo(50))
+	a.carriesOn(t)
 	later, err := client.Get(ctx, "later", clientv3.WithCountOnly())
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(later.Count).To(BeZero(), "it came after the snapshot")
@@ -271,8 +260,6 @@ func TestASurvivorHasClientsListAgainThatSawMore(t *testing.T) {
 		}
 	}
 	f.hears(t, a)
-	keys, err := a.client(t).Get(t.Context(), "key-", clientv3.WithPrefix(), clientv3.WithCountOnly())
-	g.Expect(err).NotTo(HaveOccurred())
-	g.Expect(keys.Count).To(BeEquivalentTo(50))
+	g.Expect(a.keys(t).Count).To(BeEquivalentTo(50))
 	g.Expect(os.ReadFile(a.manifestPath())).To(BeEquivalentTo(another(before)))
 }

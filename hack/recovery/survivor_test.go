@@ -234,6 +234,24 @@ func (h *host) fill(t *testing.T) {
 	}
 }
 
+// keys that fill wrote, without their values.
+func (h *host) keys(t *testing.T) *clientv3.GetResponse {
+	t.Helper()
+	found, err := h.client(t).Get(t.Context(), "key-", clientv3.WithPrefix(), clientv3.WithCountOnly())
+	NewWithT(t).Expect(err).NotTo(HaveOccurred())
+	return found
+}
+
+// carriesOn as a cluster of one, with every key that fill wrote.
+func (h *host) carriesOn(t *testing.T) {
+	t.Helper()
+	g := NewWithT(t)
+	list, err := h.client(t).MemberList(t.Context())
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(list.Members).To(ConsistOf(HaveField("Name", h.name)))
+	g.Expect(h.keys(t).Count).To(BeEquivalentTo(50))
+}
+
 // waits until etcd runs, without a quorum.
 func (h *host) waits(t *testing.T) {
 	t.Helper()
@@ -258,7 +276,6 @@ func (h *host) survive(arguments ...string) (string, error) {
 // more of the others miss nothing afterwards.
 func TestSurvivor(t *testing.T) {
 	g := NewWithT(t)
-	ctx := t.Context()
 	hosts := three(t)
 	a := hosts[0]
 	a.fill(t)
@@ -292,12 +309,7 @@ func TestSurvivor(t *testing.T) {
 	g.Expect(a.starts).To(HaveLen(4), "once before")
 	g.Expect(a.starts[2]).To(Equal("--force-new-cluster"))
 	g.Expect(a.starts[3]).NotTo(Equal("--force-new-cluster"))
-	list, err := a.client(t).MemberList(ctx)
-	g.Expect(err).NotTo(HaveOccurred())
-	g.Expect(list.Members).To(ConsistOf(HaveField("Name", "a")))
-	keys, err := a.client(t).Get(ctx, "key-", clientv3.WithPrefix(), clientv3.WithCountOnly())
-	g.Expect(err).NotTo(HaveOccurred())
-	g.Expect(keys.Count).To(BeEquivalentTo(50))
+	a.carriesOn(t)
 	f.hears(t, a)
 	copies, err := filepath.Glob(filepath.Join(a.root, "var/lib/quoin-recovery.*/data/member"))
 	g.Expect(err).NotTo(HaveOccurred())
@@ -363,11 +375,6 @@ func TestASurvivorThatIsCutOffGoesOn(t *testing.T) {
 	after, err := os.ReadFile(a.manifestPath())
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(after).To(Equal(before), "the flag is gone again")
-	list, err := a.client(t).MemberList(t.Context())
-	g.Expect(err).NotTo(HaveOccurred())
-	g.Expect(list.Members).To(ConsistOf(HaveField("Name", "a")))
-	keys, err := a.client(t).Get(t.Context(), "key-", clientv3.WithPrefix(), clientv3.WithCountOnly())
-	g.Expect(err).NotTo(HaveOccurred())
-	g.Expect(keys.Count).To(BeEquivalentTo(50))
+	a.carriesOn(t)
 	f.hears(t, a)
 }
