@@ -4,18 +4,19 @@
 package rollout
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 )
 
-// current are the pools that are rolled out, at most so many: first those that have Machines on their way, then those
-// that were begun, then by order. One that a person has to let go takes nobody's place. Where the number was lowered in
-// the middle the others end what is on its way and begin nothing. One whose topology is about to write it keeps its
-// place. They are named in their order.
+// current are the pools that are rolled out, at most so many, and of a group at most as many as it says (C15): first
+// those that have Machines on their way, then those that were begun, then by order. One that a person has to let go
+// takes nobody's place. Where the number was lowered in the middle the others end what is on its way and begin nothing.
+// One whose topology is about to write it keeps its place. They are named in their order.
 func current(pools []rules, topology *Topology, most int, now time.Time) []string {
-	var moving, begun, next []string
+	var moving, begun, next []*rules
 	for i := range pools {
 		pool := &pools[i]
 		pending := !pool.busy() && topology.pending(pool.Name)
@@ -23,18 +24,25 @@ func current(pools []rules, topology *Topology, most int, now time.Time) []strin
 		case pool.failed != "" || pool.Refused || pool.untouched(now):
 		case pool.suspended != "" || !pool.busy() && !pending || pool.conflict() && pool.in(inFlight) == 0:
 		case pool.in(inFlight) > 0:
-			moving = append(moving, pool.Name)
+			moving = append(moving, pool)
 		case pending:
-			next = append(next, pool.Name)
+			next = append(next, pool)
 		case pool.stuck():
 		case pool.in(counts) > 0 && !pool.onlySelected() || pool.begun() || pool.selected() != "":
-			begun = append(begun, pool.Name)
+			begun = append(begun, pool)
 		default:
-			next = append(next, pool.Name)
+			next = append(next, pool)
 		}
 	}
-	first := slices.Concat(moving, begun, next)
-	first = first[:min(len(first), most)]
+	first, ofGroup := []string{}, map[int][]string{}
+	for _, pool := range slices.Concat(moving, begun, next) {
+		switch own := ofGroup[pool.place]; {
+		case len(own) == cmp.Or(pool.atOnce, most):
+			pool.behind = own
+		case len(first) < most:
+			first, ofGroup[pool.place] = append(first, pool.Name), append(own, pool.Name)
+		}
+	}
 	var ordered []string
 	for i := range pools {
 		if slices.Contains(first, pools[i].Name) {

@@ -214,6 +214,9 @@ func (p *planner) afterPrevious(pool *rules, _ *room) (Reason, string) {
 	if pool.Refused || slices.Contains(p.current, pool.Name) { // what was refused is tried again, after nobody
 		return "", ""
 	}
+	if len(pool.behind) > 0 {
+		return Previous, comeFirst(slices.Sorted(slices.Values(pool.behind)))
+	}
 	return Previous, comeFirst(p.current)
 }
 

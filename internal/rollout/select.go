@@ -74,6 +74,9 @@ type rules struct {
 	Pool
 	place int
 	group string
+	// atOnce is how many pools of the group are rolled out at once; 0 is as many as of all. It waits behind those.
+	atOnce int
+	behind []string
 	// suspended says why nothing of the pool is begun; empty when it may be.
 	suspended string
 	pause     quoinv1.RolloutPause
@@ -119,7 +122,7 @@ func arrange(pools []Pool, policy *quoinv1.RolloutPolicySpec) ([]rules, error) {
 		strategy, drain := StrategyOf(policy, place), policy.Drain
 		if len(policy.Groups) > 0 {
 			group := policy.Groups[place]
-			r.group = group.Name
+			r.group, r.atOnce = group.Name, int(ptr.Deref(group.Concurrency, 0))
 			if ptr.Deref(group.Suspend, false) {
 				r.suspended = fmt.Sprintf("group %s is suspended: take suspend off it", group.Name)
 			}

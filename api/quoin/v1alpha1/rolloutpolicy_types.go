@@ -109,7 +109,7 @@ type RolloutSelector struct {
 	Labels *metav1.LabelSelector `json:"labels,omitempty"`
 }
 
-// RolloutGroup is MachineDeployments that are rolled out one after another, in alphabetical order.
+// RolloutGroup is MachineDeployments that are rolled out one after another, in alphabetical order, or so many at once.
 type RolloutGroup struct {
 	// name of the group.
 	// +required
@@ -124,6 +124,13 @@ type RolloutGroup struct {
 	// suspend leaves the group as it is: none of its new Machines claims a host. Later groups do not wait for it.
 	// +optional
 	Suspend *bool `json:"suspend,omitempty"`
+
+	// concurrency is how many MachineDeployments of the group are rolled out at once, of those that the policy's lets go;
+	// as many as that when unset.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=1000
+	Concurrency *int32 `json:"concurrency,omitempty"`
 
 	// pauseAfter of the group; that of the policy when unset.
 	// +optional

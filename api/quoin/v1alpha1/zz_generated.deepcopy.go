@@ -395,6 +395,11 @@ func (in *RolloutGroup) DeepCopyInto(out *RolloutGroup) {
 		*out = new(bool)
 		**out = **in
 	}
+	if in.Concurrency != nil {
+		in, out := &in.Concurrency, &out.Concurrency
+		*out = new(int32)
+		**out = **in
+	}
 	if in.SoakSeconds != nil {
 		in, out := &in.SoakSeconds, &out.SoakSeconds
 		*out = new(int32)
