@@ -60,8 +60,6 @@ type Reconciler struct {
 	WatchFilterValue string
 	// remnants by the UID of a Machine.
 	remnants sync.Map
-	// untaints are since when taints are taken off Nodes, by the UID of a Machine that may not remember it itself.
-	untaints sync.Map
 	// held are, by the Cluster, the reasons that events gave why Machines in deletion are not drained yet, by their UIDs.
 	held sync.Map
 	// refusals are the []refusedLeave of a Cluster, by its key.

@@ -456,8 +456,9 @@ func TestAMachineSaysThatItsNodeKeepsItsTaint(t *testing.T) {
 	}
 }
 
-// The hour for which a Node is asked ends where its Machine may not remember since when either.
-func TestATaintIsGivenUpWhereItsMachineKeepsItsHooks(t *testing.T) {
+// A Node is asked for as long as its Machine keeps its hooks, and for an hour from when it remembers the taint instead,
+// of which one event says the end. What was refused before a policy came back shortens no hour.
+func TestTheHourOfATaintBeginsWhenItsMachineRemembersIt(t *testing.T) {
 	w := newDraining(t, quoinv1.RolloutDrain{}, 0)
 	w.reconcile()
 	w.r.ClusterCache = clustercache.NewFakeClusterCache(interceptor.NewClient(w.workload.(client.WithWatch),
@@ -467,17 +468,26 @@ func TestATaintIsGivenUpWhereItsMachineKeepsItsHooks(t *testing.T) {
 		}}), client.ObjectKey{Namespace: namespace, Name: "c1"}, nodesWatch)
 	w.Expect(w.client.Delete(t.Context(), w.policy())).To(Succeed())
 	w.refuse(denied)
-	said, remains := w.notes(), HaveKey(ContainSubstring("TaintRemains"))
-	for _, later := range []time.Duration{0, time.Minute, untaintFor - time.Minute - time.Second} {
-		w.clock.Step(later)
+	said, remains := w.notes(), ContainSubstring("TaintRemains")
+	for range 3 {
 		_, err := w.once()
 		w.Expect(err).To(MatchError(ContainSubstring("guard.example.com")))
-		w.Expect(said.about["old-0"]).NotTo(remains)
+		w.Expect(said.about["old-0"]).NotTo(HaveKey(remains))
+		w.Expect(w.hooks("old-0")).To(Equal(both))
+		w.clock.Step(untaintFor)
 	}
-	w.clock.Step(time.Second)
-	_, _ = w.once()
-	w.Expect(said.about["old-0"]).To(remains)
-	w.Expect(w.hooks("old-0")).To(Equal(both))
+	w.r.Client = w.client
+	for _, later := range []time.Duration{0, untaintFor - time.Second} {
+		w.clock.Step(later)
+		w.reconcile()
+		w.Expect(w.hooks("old-0")).To(BeEmpty())
+		w.Expect(said.about["old-0"]).NotTo(HaveKey(remains))
+	}
+	for range 3 {
+		w.clock.Step(time.Second)
+		w.reconcile()
+		w.Expect(said.about["old-0"]).To(HaveKeyWithValue(remains, 1))
+	}
 }
 
 // A Machine that keeps its readiness gate when there is no policy any more says so.

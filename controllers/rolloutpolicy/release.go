@@ -30,7 +30,8 @@ import (
 const (
 	// untaintTimeout bounds for how long one reconcile takes taints off Nodes, however many there are.
 	untaintTimeout = 10 * time.Second
-	// untaintFor is how long a workload cluster that does not answer is asked.
+	// untaintFor is how long a workload cluster that does not answer is asked, from when the Machine remembers it: one
+	// that keeps its hooks is asked about as long as these are.
 	untaintFor = time.Hour
 )
 
@@ -110,8 +111,7 @@ func (r *Reconciler) unhook(
 		r.remnants.Delete(machine.UID)
 		rollout.DropHooks(machine)
 		if machine.DeletionTimestamp.IsZero() && cluster.DeletionTimestamp.IsZero() && machine.Status.NodeRef.IsDefined() {
-			since, _ := r.untaints.LoadOrStore(machine.UID, r.Clock.Now())
-			rollout.RememberTaint(machine, since.(time.Time)) //nolint:forcetypeassert // nothing else is stored
+			rollout.RememberTaint(machine, r.Clock.Now())
 		}
 	}
 	also(machine)
@@ -127,7 +127,6 @@ func (r *Reconciler) unhook(
 		return r.recordRefusal(machine, rollout.Unguard, fmt.Errorf("take %s off Machine %s: %w", strings.Join(off, ", "),
 			client.ObjectKeyFromObject(machine), err))
 	}
-	r.untaints.Delete(machine.UID)
 	return nil
 }
 
