@@ -21,6 +21,8 @@ type fleet struct {
 	policy              quoinv1.RolloutPolicySpec
 	pools               []*deployment
 	unhealthy, outdated string
+	// idle: the policy is paused, and nothing is decided.
+	idle bool
 	// broken templates make no healthy Node.
 	broken map[int]bool
 	looks  looks
@@ -88,6 +90,10 @@ func (d *deployment) node(name string) *node {
 
 // decide and do it. What is decided is returned.
 func (f *fleet) decide() []Decision {
+	if f.idle {
+		f.result.Decisions = nil // those of before are done
+		return nil
+	}
 	state := f.state()
 	f.result = Plan(state, &f.policy, f.now)
 	f.look()

@@ -89,7 +89,7 @@ func (f *fleet) disturb(t *rapid.T) (touched bool) {
 		return f.disturbLeaving(t, d)
 	}
 	switch rapid.SampledFrom([]string{"", "", "", "", "edit", "edit", "revert", "scale", "delete", "forget", "suspend",
-		"plane", "ill", "mark", "select"}).Draw(t, "happens") {
+		"plane", "ill", "mark", "select", "pause"}).Draw(t, "happens") {
 	case "edit":
 		d.template++
 	case "revert":
@@ -117,6 +117,8 @@ func (f *fleet) disturb(t *rapid.T) (touched bool) {
 		if group, _ := f.group(d); group != nil {
 			group.Suspend = ptr.To(!*group.Suspend)
 		}
+	case "pause":
+		f.idle = !f.idle
 	case "forget":
 		d.completed, d.selected, d.doneOf, d.owes = "", "", 0, 0
 	case "plane":
@@ -135,7 +137,7 @@ func (f *fleet) disturb(t *rapid.T) (touched bool) {
 
 // heal what fell ill, which a person or a health check does.
 func (f *fleet) heal() {
-	f.unhealthy = ""
+	f.unhealthy, f.idle = "", false
 	f.permit()
 	for i := range f.policy.Groups {
 		f.policy.Groups[i].Suspend = ptr.To(false)
@@ -160,8 +162,12 @@ func (d *deployment) replaces() bool {
 	return false
 }
 
-// owing finds out whether a Machine was deleted that was selected, and not as many count yet as before.
-func (d *deployment) owing() {
+// owing finds out whether a Machine was deleted that was selected, and not as many count yet as before. What comes and
+// goes while the policy is paused nobody sees.
+func (f *fleet) owing(d *deployment) {
+	if f.idle {
+		return
+	}
 	if d.replaces() {
 		d.owes = 0
 		return
@@ -297,7 +303,7 @@ func (f *fleet) judgeOrder(t *rapid.T, pool *deployment, d Decision, flying, beg
 func (f *fleet) step(t *rapid.T) {
 	before, completed := map[string]*node{}, map[*deployment]string{}
 	for _, d := range f.pools {
-		d.owing()
+		f.owing(d)
 		completed[d] = d.completed
 		for _, n := range d.machines {
 			before[n.name] = ptr.To(*n)
@@ -320,7 +326,7 @@ func (f *fleet) step(t *rapid.T) {
 	}
 	f.witness()
 	for _, d := range f.pools {
-		d.owing()
+		f.owing(d)
 	}
 	f.moves()
 	f.now = f.now.Add(tick)
