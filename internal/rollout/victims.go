@@ -209,7 +209,10 @@ func (p *planner) deletes(pool *rules) {
 				d.Reason, d.Message = First, "nothing is at the present template: one is replaced alone"
 			}
 		} else if leaver := pool.leaver(); leaver != nil && (d.Reason == InFlight || d.Reason == First) {
-			d.Message += fmt.Sprintf("; Machine %s is being deleted, see its condition Deleting", leaver.Name)
+			says := fmt.Sprintf("Machine %s is being deleted, see its condition Deleting", leaver.Name)
+			if d.Message += "; " + says; pool.in(inFlight) == 0 {
+				d.Message = says + ": what takes its place has to count first"
+			}
 		}
 		p.result.Decisions = append(p.result.Decisions, d)
 		if d.Action == Keep {

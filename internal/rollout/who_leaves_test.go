@@ -56,8 +56,13 @@ func TestWhatARolloutDeletes(t *testing.T) {
 			"see those that are not"}},
 		"one leaves already": {func(p *Pool, asked *quoinv1.RolloutStrategy) {
 			asked.MaxUnavailable, p.Machines[0].Deleting = ptr.To(intstr.FromInt32(1)), true
-		}, []string{"Keep b (InFlight): 1 on their way, and 1 may be: one has to count first; Machine a is being deleted, " +
-			"see its condition Deleting"}},
+		}, []string{"Keep b (InFlight): Machine a is being deleted, see its condition Deleting: what takes its place has to " +
+			"count first"}},
+		"one leaves, and one is on its way": {func(p *Pool, asked *quoinv1.RolloutStrategy) {
+			asked.MaxUnavailable, p.Machines[0].Deleting = ptr.To(intstr.FromInt32(1)), true
+			p.Machines = append(p.Machines, Machine{Name: "next", Hosted: true, Gated: true})
+		}, []string{"Wait next (Provisioning)", "Keep b (InFlight): 1 on their way, and 1 may be: one has to count first; " +
+			"Machine a is being deleted, see its condition Deleting"}},
 		"one failure domain at a time": {func(_ *Pool, asked *quoinv1.RolloutStrategy) {
 			asked.Waves = quoinv1.RolloutWavesFailureDomain
 		}, []string{"Delete a (Next)", "Keep b (WaitingForWave): failure domain x is replaced, and Machine a of it has to " +
