@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/util/conditions"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
@@ -73,9 +74,23 @@ func (r *Reconciler) leave(
 	return more || len(former) > len(refusals), errors.Join(failures...)
 }
 
-// recall has a plan say which of its decisions about Machines that leave were refused last, and what of free ones.
-func (r *Reconciler) recall(cluster *clusterv1.Cluster, seen *observation, plan *rollout.Result) {
-	last, _ := r.refusals.Load(client.ObjectKeyFromObject(cluster))
+// recall has a plan say which of its decisions about Machines that leave were refused last, and what of free ones. A
+// process that begins anew says what the status does, and again what it finds out itself: since when would be lost.
+func (r *Reconciler) recall(
+	policy *quoinv1.RolloutPolicy, cluster *clusterv1.Cluster, seen *observation, plan *rollout.Result,
+) {
+	last, known := r.refusals.Load(client.ObjectKeyFromObject(cluster))
+	for i := range plan.Progress {
+		p, former := &plan.Progress[i], formerOf(policy, plan.Progress[i].Pool)
+		if !known && former.Reason == quoinv1.WriteRefusedReason && p.Reason != rollout.Refused {
+			p.Reason, p.Message, plan.Again = rollout.Refused, former.Message, cacheLag
+		}
+	}
+	stalled := conditions.Get(policy, quoinv1.RolloutPolicyStalledCondition)
+	if !known && stalled != nil && stalled.Reason == quoinv1.WriteRefusedReason {
+		plan.Again = cacheLag
+		plan.Stall(stalled.Message)
+	}
 	refusals, _ := last.([]refusedLeave)
 	for _, d := range plan.Leaves {
 		for _, refused := range refusals {

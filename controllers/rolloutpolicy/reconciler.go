@@ -264,7 +264,7 @@ func (r *Reconciler) lead(
 		return ctrl.Result{RequeueAfter: cacheLag}, failed
 	}
 	failed = errors.Join(failed, r.unmark(ctx, seen, plan))
-	r.recall(cluster, seen, &plan)
+	r.recall(policy, cluster, seen, &plan)
 	status := statusOf(policy, plan, r.Clock.Now())
 	expect(policy, &status, plan, r.Clock.Now())
 	failed = errors.Join(failed, r.record(ctx, seen, &status, plan),

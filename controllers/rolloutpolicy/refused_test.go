@@ -202,6 +202,17 @@ func TestARefusedPatchStopsItsPoolAlone(t *testing.T) {
 			w.Expect(shown().Message).To(ContainSubstring("guard.example.com"))
 			w.Expect(shown().Reason).To(Equal(quoinv1.WriteRefusedReason))
 			w.Expect(w.policy().Status.MachineDeployments[1].Reason).NotTo(Equal(quoinv1.WriteRefusedReason))
+			since := shown().Since
+			w.clock.Step(time.Minute)
+			w.restart()
+			w.refuse(denied)
+			for range 3 {
+				_, _ = w.once()
+				w.Expect(shown().Reason).To(Equal(quoinv1.WriteRefusedReason), "it was refused to another process")
+				w.Expect(shown().Since.Time).To(BeTemporally("==", since.Time))
+				w.Expect(conditions.GetReason(w.policy(), quoinv1.RolloutPolicyStalledCondition)).
+					To(Equal(quoinv1.WriteRefusedReason))
+			}
 			w.r.Client = w.client
 			result, err := w.once()
 			w.Expect(err).NotTo(HaveOccurred())
@@ -286,7 +297,7 @@ func TestRefusedTaintsTakeNoPlace(t *testing.T) {
 	w.Expect(w.tainted("old-0")).To(BeFalse())
 	w.Expect(w.tainted("old-1")).To(BeTrue())
 	plan := rollout.Result{}
-	w.r.recall(cluster, seen, &plan)
+	w.r.recall(w.policy(), cluster, seen, &plan)
 	w.Expect(plan.Stalled).To(BeEmpty(), "nothing of that is to be done any more")
 
 	for i := range taints {
