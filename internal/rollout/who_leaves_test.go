@@ -56,8 +56,8 @@ func TestWhatARolloutDeletes(t *testing.T) {
 			"see those that are not"}},
 		"one leaves already": {func(p *Pool, asked *quoinv1.RolloutStrategy) {
 			asked.MaxUnavailable, p.Machines[0].Deleting = ptr.To(intstr.FromInt32(1)), true
-		}, []string{"Keep b (InFlight): Machine a is being deleted, see its condition Deleting: what takes its place has to " +
-			"count first"}},
+		}, []string{"Keep b (InFlight): Machine a is being deleted, see its condition Deleting: what takes its place has " +
+			"to count first"}},
 		"one leaves, and one is on its way": {func(p *Pool, asked *quoinv1.RolloutStrategy) {
 			asked.MaxUnavailable, p.Machines[0].Deleting = ptr.To(intstr.FromInt32(1)), true
 			p.Machines = append(p.Machines, Machine{Name: "next", Hosted: true, Gated: true})
