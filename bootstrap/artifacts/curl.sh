@@ -3,10 +3,15 @@
 #
 # How a host asks the server of a bundle. quoin_ask, which is curl with the options of the bundle, is defined before.
 
-# quoin_origin <url>: scheme, name and port.
+# quoin_origin <url>: scheme, name and port, in the same text however they are written; see package origin.
 quoin_origin() {
 	rest=${1#*://}
-	echo "${1%%://*}://${rest%%[/?#]*}"
+	rest=$(echo "${1%%://*}://${rest%%[/?#]*}" | tr '[:upper:]' '[:lower:]')
+	rest=${rest%:}
+	case $rest in
+	http://*) echo "${rest%:80}" ;;
+	*) echo "${rest%:443}" ;;
+	esac
 }
 
 # quoin_curl <url> <file> <option>...: returns what curl does, and 47 when the server sends us where we do not follow.

@@ -18,6 +18,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/origin"
 )
 
 const (
@@ -83,7 +85,7 @@ func openDepot(wanted Wanted, location Location, version string) *depot {
 		switch {
 		case len(via) > 10:
 			return errors.New("redirected more than ten times")
-		case r.URL.Scheme != via[0].URL.Scheme || r.URL.Host != via[0].URL.Host:
+		case origin.Of(r.URL) != origin.Of(via[0].URL):
 			// As hosts do that fetch a bundle themselves: a location says which server is asked, and a server not.
 			return fmt.Errorf("redirected to %s://%s, which is not followed; give that as the location, or have the "+
 				"server send the files itself", r.URL.Scheme,

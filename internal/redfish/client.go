@@ -22,6 +22,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/origin"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh"
 )
 
@@ -139,8 +140,7 @@ func New(target Target) (*Client, error) {
 // are for the one certificate that was pinned.
 func stayAtHome(next *http.Request, before []*http.Request) error {
 	first := before[0]
-	if len(before) > 3 || first.Method != http.MethodGet || next.URL.Scheme != first.URL.Scheme ||
-		next.URL.Host != first.URL.Host {
+	if len(before) > 3 || first.Method != http.MethodGet || origin.Of(next.URL) != origin.Of(first.URL) {
 		return http.ErrUseLastResponse
 	}
 	return nil

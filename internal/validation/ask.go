@@ -27,6 +27,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/origin"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/redact"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/text"
 )
@@ -210,14 +211,15 @@ func (s *Subject) authorize(
 		return nil, fmt.Errorf("it cannot be read: %w", err)
 	}
 	value := func(key string) string { return strings.TrimSpace(string(secret.Data[key])) }
-	origin := request.URL.Scheme + "://" + request.URL.Host
+	meant, err := url.Parse(value("origin"))
+	to := request.URL.Scheme + "://" + request.URL.Host
 	switch {
 	case request.URL.Scheme != "https":
 		return nil, errors.New("what it holds is sent to https:// only")
 	case value("origin") == "":
-		return nil, fmt.Errorf("it is not meant for checks: one that is has the key origin, here with %s", origin)
-	case !strings.EqualFold(strings.TrimSuffix(value("origin"), "/"), origin):
-		return nil, fmt.Errorf("it is for another origin than %s", origin)
+		return nil, fmt.Errorf("it is not meant for checks: one that is has the key origin, here with %s", to)
+	case err != nil || strings.Trim(meant.RequestURI(), "/") != "" || origin.Of(meant) != origin.Of(request.URL):
+		return nil, fmt.Errorf("it is for another origin than %s", to)
 	}
 	if authority := secret.Data["ca.crt"]; len(authority) > 0 {
 		trust.RootCAs = x509.NewCertPool()
