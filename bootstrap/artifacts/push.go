@@ -26,6 +26,8 @@ type Progress struct {
 	Done bool
 	// Reads is the file whose checksum is not known yet, so that nothing of it is sent.
 	Reads string
+	// Later says that there was nothing to do yet, as another push reads that file, or its limit is used up.
+	Later bool
 }
 
 // String is the progress for people.
@@ -48,6 +50,9 @@ var errPause = errors.New("the time of this call is over")
 
 // errReads is errPause before anything was sent.
 var errReads = fmt.Errorf("the checksum is not known yet: %w", errPause)
+
+// errLater is errReads where nothing could be read either.
+var errLater = fmt.Errorf("it cannot be read yet: %w", errReads)
 
 // Push sends to the host what it lacks of what role needs, for as long as budget says, and tells how far it came. Each
 // file is read once before, and nothing of it is sent unless its checksum is right; it comes into the host's cache
@@ -83,7 +88,7 @@ func Push(ctx context.Context, host ssh.Host, wanted Wanted, role Role, budget t
 		progress.There += sent
 		switch {
 		case errors.Is(err, errReads):
-			progress.Reads = file.Path
+			progress.Reads, progress.Later = file.Path, errors.Is(err, errLater)
 			return progress, nil
 		case errors.Is(err, errPause):
 			return progress, nil
@@ -182,11 +187,13 @@ func pushFile(
 		vetted = &Vetted{}
 	}
 	key := vettedKey{d.at, wanted.Bundle.Proxy, wanted.Bundle.CertificateAuthorities, file.Path, file.SHA256}
-	pieces, err := vetted.pieces(ctx, key, file.Size, until, open)
-	if errors.Is(err, errPause) {
+	pieces, err := vetted.pieces(ctx, key, file.Size, wanted.Bundle.BytesPerSecond, until, open)
+	switch {
+	case errors.Is(err, errLater):
+		return 0, err
+	case errors.Is(err, errPause):
 		return 0, errReads
-	}
-	if err != nil {
+	case err != nil:
 		return 0, d.blame(file.File, err)
 	}
 	source, err := open()

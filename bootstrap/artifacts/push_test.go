@@ -256,6 +256,40 @@ func TestAChecksumIsComputedOnce(t *testing.T) {
 	g.Expect(s.asked("kubeadm")).To(Equal([]string{"", "", "bytes=262144-", "", ""}), "read once, and sent twice")
 }
 
+// A host whose file is read for another one returns at once, and the one for which it is read keeps to the limit.
+func TestReadingForAChecksumHoldsUpNobody(t *testing.T) {
+	l, wanted := pushing(t)
+	l.large()
+	wanted.Vetted, wanted.Bundle.BytesPerSecond = &artifacts.Vetted{}, 1<<20
+	begun, read := time.Now(), make(chan error, 1)
+	go func() {
+		for {
+			progress, err := l.push(wanted, artifacts.Worker, time.Minute)
+			if err != nil || progress.Done {
+				read <- err
+				return
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+	}()
+	l.g.Eventually(func() bool {
+		waits, err := l.push(wanted, artifacts.Worker, -time.Minute)
+		return err == nil && waits.Later && waits.Reads == "bin/kubeadm"
+	}).Should(BeTrue())
+	l.g.Expect(<-read).To(Succeed())
+	l.g.Expect(time.Since(begun)).To(BeNumerically(">", time.Second), "640 KiB are read and sent, each at 1 MiB a second")
+
+	// A piece for which there is no time yet is later, too.
+	wanted.Vetted, wanted.Bundle.BytesPerSecond = &artifacts.Vetted{}, 1<<10
+	l.g.Expect(os.RemoveAll(filepath.Join(l.dir, "root/cache"))).To(Succeed())
+	for _, later := range []bool{false, true} {
+		progress, err := l.push(wanted, artifacts.Worker, time.Second)
+		l.g.Expect(err).NotTo(HaveOccurred())
+		l.g.Expect(progress.Reads).To(Equal("bin/kubeadm"))
+		l.g.Expect(progress.Later).To(Equal(later))
+	}
+}
+
 // What the manager can read is not all meant for hosts: its own token, say.
 func TestOnlyWhatLiesInTheBundleIsPushed(t *testing.T) {
 	for name, c := range map[string]struct {

@@ -40,15 +40,21 @@ type vettedKey struct{ at, proxy, authorities, path, sha256 string }
 
 // vetting is a file that was read, as far as it was.
 type vetting struct {
-	// reads holds whoever reads: others wait rather than read the same.
-	reads  chan struct{}
-	used   time.Time
+	// whole is pieces once all of them were read and the checksum was right. The mutex of Vetted is for it and used.
+	whole [][sha256.Size]byte
+	used  time.Time
+
+	// reads is held by whoever reads.
+	reads  sync.Mutex
 	digest hash.Hash
 	pieces [][sha256.Size]byte
+	// next is when the limit of whoever read last allows the next piece.
+	next time.Time
 }
 
-// of returns what is known of a file, and forgets what nobody asked for in a while.
-func (v *Vetted) of(key vettedKey) *vetting {
+// of returns what is known of a file, and its pieces when it was read whole. It forgets what nobody asked for in a
+// while.
+func (v *Vetted) of(key vettedKey) (file *vetting, whole [][sha256.Size]byte) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	now := time.Now()
@@ -60,39 +66,42 @@ func (v *Vetted) of(key vettedKey) *vetting {
 	if v.files == nil {
 		v.files = map[vettedKey]*vetting{}
 	}
-	file := v.files[key]
+	file = v.files[key]
 	if file == nil {
-		file = &vetting{reads: make(chan struct{}, 1), digest: sha256.New()}
+		file = &vetting{digest: sha256.New()}
 		v.files[key] = file
 	}
 	file.used = now
-	return file
+	return file, file.whole
 }
 
-// pieces returns the digests of the pieces of a file, which it opens and reads unless they are known. It ends with
-// errPause when its time is over, and goes on there with the next call; what differs is errDiffers, and is read anew
-// then.
+// pieces returns the digests of the pieces of a file, which it opens and reads unless they are known, at so many bytes
+// per second, or without a bound when that is 0. It ends with errPause when its time is over, and goes on there with
+// the next call; with errLater where it could do nothing, as another one reads the file, or the limit leaves no time
+// for a piece: so whoever waits holds nothing meanwhile that others wait for. What differs is errDiffers, and is read
+// anew then.
 func (v *Vetted) pieces(
-	ctx context.Context, key vettedKey, size int64, until time.Time, open func() (io.ReadSeekCloser, error),
+	ctx context.Context, key vettedKey, size, bytesPerSecond int64, until time.Time,
+	open func() (io.ReadSeekCloser, error),
 ) ([][sha256.Size]byte, error) {
-	file := v.of(key)
-	timer := time.NewTimer(max(time.Until(until), time.Millisecond))
-	defer timer.Stop()
-	select {
-	case file.reads <- struct{}{}:
-	case <-timer.C:
-		return nil, errPause
-	case <-ctx.Done():
-		return nil, ctx.Err()
+	file, whole := v.of(key)
+	switch {
+	case whole != nil:
+		return whole, nil
+	case !file.reads.TryLock():
+		return nil, errLater
 	}
-	defer func() { <-file.reads }()
+	defer file.reads.Unlock()
 	if int64(len(file.pieces))*pieceSize < size {
+		if file.next.After(until) && file.next.After(time.Now()) {
+			return nil, errLater
+		}
 		source, err := open()
 		if err != nil {
 			return nil, err
 		}
 		defer source.Close()
-		if err := file.read(source, size, until); err != nil {
+		if err := file.read(ctx, source, size, bytesPerSecond, until); err != nil {
 			return nil, err
 		}
 	}
@@ -100,24 +109,40 @@ func (v *Vetted) pieces(
 		file.digest, file.pieces = sha256.New(), nil
 		return nil, errDiffers
 	}
-	return file.pieces, nil
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	file.whole = file.pieces
+	return file.whole, nil
 }
 
 // read goes on until the file was read whole, or the time is over.
-func (f *vetting) read(source io.ReadSeeker, size int64, until time.Time) error {
+func (f *vetting) read(
+	ctx context.Context, source io.ReadSeeker, size, bytesPerSecond int64, until time.Time,
+) error {
 	at := int64(len(f.pieces)) * pieceSize
 	if _, err := source.Seek(at, io.SeekStart); err != nil {
 		return err
 	}
 	buffer := make([]byte, min(pieceSize, size))
 	for first := true; at < size; first = false {
+		now := time.Now()
 		// Not before the first piece: each call makes progress.
-		if !first && time.Now().After(until) {
+		if !first && (now.After(until) || f.next.After(until)) {
 			return errPause
+		}
+		if f.next.After(now) {
+			select {
+			case <-time.After(f.next.Sub(now)):
+			case <-ctx.Done():
+				return ctx.Err()
+			}
 		}
 		next := buffer[:min(pieceSize, size-at)]
 		if _, err := io.ReadFull(source, next); err != nil {
 			return short(err, at, size)
+		}
+		if bytesPerSecond > 0 {
+			f.next = time.Now().Add(time.Duration(float64(len(next)) / float64(bytesPerSecond) * float64(time.Second)))
 		}
 		_, _ = f.digest.Write(next)
 		f.pieces = append(f.pieces, sha256.Sum256(next))

@@ -68,6 +68,9 @@ func (r *reconciliation) push(ctx context.Context, id, condition string, order P
 		return pending(after(r.timings().Push))
 	case !progress.Done:
 		say(": " + progress.String())
+		if progress.Later {
+			return pending(after(r.timings().Push))
+		}
 		return pending(after(time.Millisecond))
 	}
 	// The call that starts the plan takes several turns.
