@@ -5,14 +5,23 @@ package manager
 
 import (
 	"errors"
+	"reflect"
+	"strings"
 	"testing"
+	"unsafe"
 
 	. "github.com/onsi/gomega"
 	"github.com/spf13/pflag"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
+	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/quoinhost"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/egress"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/hostaccess"
 )
 
 func parse(t *testing.T, args ...string) *Options {
@@ -125,4 +134,54 @@ func TestConnectionsKeepToTheRules(t *testing.T) {
 	g.Expect(control()("192.0.2.1:22")).To(Succeed())
 	g.Expect(control("--allowed-networks=127.0.0.0/8")("127.0.0.1:22")).To(Succeed())
 	g.Expect(errors.As(control("--allowed-networks=10.0.0.0/8")("192.0.2.1:22"), &refused)).To(BeTrue())
+}
+
+// clientManager is as much of a manager as making controllers takes.
+type clientManager struct {
+	ctrl.Manager
+	client client.Client
+}
+
+func (m clientManager) GetClient() client.Client { return m.client }
+
+func (m clientManager) GetAPIReader() client.Reader { return m.client }
+
+// So are BMCs, servers of bundles, object stores and those that are asked before and in a rollout: whatever of a
+// controller may have the rules has them, also what a controller makes itself.
+func TestEveryControllerKeepsToTheRules(t *testing.T) {
+	g := NewWithT(t)
+	o := parse(t)
+	rules, err := o.rules(nil)
+	g.Expect(err).NotTo(HaveOccurred())
+	connector := hostaccess.New(nil, o.connections(rules))
+	defer connector.Close()
+	mgr := clientManager{client: fake.NewClientBuilder().WithScheme(Scheme()).Build()}
+	var with []string
+	for _, c := range append(infrastructure(mgr, o, connector, rules, nil), controlPlane(mgr, o, connector, rules, nil, nil)...) {
+		if hosts, is := c.reconciler.(*quoinhost.Reconciler); is {
+			_, err := hosts.Reconcile(t.Context(), ctrl.Request{NamespacedName: types.NamespacedName{Namespace: "a", Name: "b"}})
+			g.Expect(err).NotTo(HaveOccurred())
+		}
+		seen := map[any]bool{}
+		var visit func(path string, v reflect.Value)
+		visit = func(path string, v reflect.Value) {
+			switch {
+			case v.Type() == reflect.TypeFor[*egress.Rules]():
+				g.Expect(v.UnsafePointer()).To(BeEquivalentTo(unsafe.Pointer(rules)), path)
+				with = append(with, path)
+			case v.Kind() == reflect.Interface && !v.IsNil():
+				visit(path, v.Elem())
+			case v.Kind() == reflect.Pointer && !v.IsNil() && !seen[v.UnsafePointer()]:
+				seen[v.UnsafePointer()] = true
+				visit(path, v.Elem())
+			case v.Kind() == reflect.Struct && strings.Contains(v.Type().PkgPath(), "cluster-api-provider-quoin/"):
+				for i := range v.NumField() {
+					visit(path+"."+v.Type().Field(i).Name, v.Field(i))
+				}
+			}
+		}
+		visit(reflect.TypeOf(c.reconciler).Elem().String(), reflect.ValueOf(c.reconciler))
+	}
+	g.Expect(with).To(ContainElements("quoinhost.Reconciler.Provisioner.egress", "quoinhost.Reconciler.Power.Egress",
+		"etcdbackup.Reconciler.Egress", "preflightcheck.Reconciler.Egress", "rolloutpolicy.Reconciler.Egress"))
 }

@@ -12,7 +12,9 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh"
 	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/clusterupgrade"
@@ -107,46 +109,65 @@ func addInfrastructure(
 	if err := infrawebhooks.SetupWithManager(mgr, machines); err != nil {
 		return err
 	}
-	if err := (&quoinhost.Reconciler{
-		Client:           mgr.GetClient(),
-		APIReader:        mgr.GetAPIReader(),
-		Connector:        connector,
-		Egress:           rules,
-		BundleKeys:       o.bundleKeys(),
-		WatchFilterValue: o.WatchFilter,
-		Timings:          o.Harness.Hosts,
-	}).SetupWithManager(ctx, mgr, o.concurrency(o.QuoinHostConcurrency)); err != nil {
-		return err
+	return add(ctx, mgr, o, infrastructure(mgr, o, connector, rules, clusterCache))
+}
+
+// controllers of a provider, and how many objects each reconciles at a time.
+type controllers []struct {
+	reconciler interface {
+		reconcile.Reconciler
+		SetupWithManager(ctx context.Context, mgr ctrl.Manager, options controller.Options) error
 	}
-	if err := (&quoinmachine.Reconciler{
-		Client:           mgr.GetClient(),
-		APIReader:        mgr.GetAPIReader(),
-		ClusterCache:     clusterCache,
-		Hosts:            connector,
-		WatchFilterValue: o.WatchFilter,
-	}).SetupWithManager(ctx, mgr, o.concurrency(o.QuoinMachineConcurrency)); err != nil {
-		return err
+	concurrency int
+}
+
+func add(ctx context.Context, mgr ctrl.Manager, o *Options, all controllers) error {
+	for _, c := range all {
+		if err := c.reconciler.SetupWithManager(ctx, mgr, o.concurrency(c.concurrency)); err != nil {
+			return err
+		}
 	}
-	if err := (&quoinmachinetemplate.Reconciler{
-		Client:           mgr.GetClient(),
-		WatchFilterValue: o.WatchFilter,
-	}).SetupWithManager(ctx, mgr, o.concurrency(1)); err != nil {
-		return err
+	return nil
+}
+
+func infrastructure(
+	mgr ctrl.Manager, o *Options, connector *hostaccess.Connector, rules *egress.Rules,
+	clusterCache clustercache.ClusterCache,
+) controllers {
+	return controllers{
+		{&quoinhost.Reconciler{
+			Client:           mgr.GetClient(),
+			APIReader:        mgr.GetAPIReader(),
+			Connector:        connector,
+			Egress:           rules,
+			BundleKeys:       o.bundleKeys(),
+			WatchFilterValue: o.WatchFilter,
+			Timings:          o.Harness.Hosts,
+		}, o.QuoinHostConcurrency},
+		{&quoinmachine.Reconciler{
+			Client:           mgr.GetClient(),
+			APIReader:        mgr.GetAPIReader(),
+			ClusterCache:     clusterCache,
+			Hosts:            connector,
+			WatchFilterValue: o.WatchFilter,
+		}, o.QuoinMachineConcurrency},
+		{&quoinmachinetemplate.Reconciler{
+			Client:           mgr.GetClient(),
+			WatchFilterValue: o.WatchFilter,
+		}, 1},
+		{&rolloutpolicy.Reconciler{
+			Client:           mgr.GetClient(),
+			APIReader:        mgr.GetAPIReader(),
+			ClusterCache:     clusterCache,
+			Egress:           rules,
+			WatchFilterValue: o.WatchFilter,
+		}, o.QuoinClusterConcurrency},
+		{&quoincluster.Reconciler{
+			Client:           mgr.GetClient(),
+			APIReader:        mgr.GetAPIReader(),
+			WatchFilterValue: o.WatchFilter,
+		}, o.QuoinClusterConcurrency},
 	}
-	if err := (&rolloutpolicy.Reconciler{
-		Client:           mgr.GetClient(),
-		APIReader:        mgr.GetAPIReader(),
-		ClusterCache:     clusterCache,
-		Egress:           rules,
-		WatchFilterValue: o.WatchFilter,
-	}).SetupWithManager(ctx, mgr, o.concurrency(o.QuoinClusterConcurrency)); err != nil {
-		return err
-	}
-	return (&quoincluster.Reconciler{
-		Client:           mgr.GetClient(),
-		APIReader:        mgr.GetAPIReader(),
-		WatchFilterValue: o.WatchFilter,
-	}).SetupWithManager(ctx, mgr, o.concurrency(o.QuoinClusterConcurrency))
 }
 
 func addControlPlane(
@@ -156,46 +177,49 @@ func addControlPlane(
 	if err := controlplanewebhooks.SetupWithManager(mgr, machines); err != nil {
 		return err
 	}
-	if err := (&etcdbackup.Reconciler{
-		Client:           mgr.GetClient(),
-		APIReader:        mgr.GetAPIReader(),
-		Hosts:            connector,
-		Etcd:             o.Harness.Backup,
-		Directory:        o.BackupDirectory,
-		Spool:            o.BackupSpool,
-		Egress:           rules,
-		WatchFilterValue: o.WatchFilter,
-	}).SetupWithManager(ctx, mgr, o.concurrency(o.QuoinControlPlaneConcurrency)); err != nil {
-		return err
+	return add(ctx, mgr, o, controlPlane(mgr, o, connector, rules, clusterCache, secrets))
+}
+
+func controlPlane(
+	mgr ctrl.Manager, o *Options, connector *hostaccess.Connector, rules *egress.Rules,
+	clusterCache clustercache.ClusterCache, secrets client.Client,
+) controllers {
+	return controllers{
+		{&etcdbackup.Reconciler{
+			Client:           mgr.GetClient(),
+			APIReader:        mgr.GetAPIReader(),
+			Hosts:            connector,
+			Etcd:             o.Harness.Backup,
+			Directory:        o.BackupDirectory,
+			Spool:            o.BackupSpool,
+			Egress:           rules,
+			WatchFilterValue: o.WatchFilter,
+		}, o.QuoinControlPlaneConcurrency},
+		{&preflightcheck.Reconciler{
+			Client:           mgr.GetClient(),
+			APIReader:        mgr.GetAPIReader(),
+			ClusterCache:     clusterCache,
+			Hosts:            connector,
+			Egress:           rules,
+			BundleKeys:       o.bundleKeys(),
+			WatchFilterValue: o.WatchFilter,
+		}, 1},
+		{&clusterupgrade.Reconciler{
+			Client:           mgr.GetClient(),
+			APIReader:        mgr.GetAPIReader(),
+			WatchFilterValue: o.WatchFilter,
+		}, 1},
+		{&quoincontrolplane.Reconciler{
+			Client:              mgr.GetClient(),
+			APIReader:           mgr.GetAPIReader(),
+			SecretCachingClient: secrets,
+			ClusterCache:        clusterCache,
+			Hosts:               connector,
+			Etcd:                o.Harness.Etcd,
+			WatchFilterValue:    o.WatchFilter,
+			Timings:             o.Harness.ControlPlane,
+		}, o.QuoinControlPlaneConcurrency},
 	}
-	if err := (&preflightcheck.Reconciler{
-		Client:           mgr.GetClient(),
-		APIReader:        mgr.GetAPIReader(),
-		ClusterCache:     clusterCache,
-		Hosts:            connector,
-		Egress:           rules,
-		BundleKeys:       o.bundleKeys(),
-		WatchFilterValue: o.WatchFilter,
-	}).SetupWithManager(ctx, mgr, o.concurrency(1)); err != nil {
-		return err
-	}
-	if err := (&clusterupgrade.Reconciler{
-		Client:           mgr.GetClient(),
-		APIReader:        mgr.GetAPIReader(),
-		WatchFilterValue: o.WatchFilter,
-	}).SetupWithManager(ctx, mgr, o.concurrency(1)); err != nil {
-		return err
-	}
-	return (&quoincontrolplane.Reconciler{
-		Client:              mgr.GetClient(),
-		APIReader:           mgr.GetAPIReader(),
-		SecretCachingClient: secrets,
-		ClusterCache:        clusterCache,
-		Hosts:               connector,
-		Etcd:                o.Harness.Etcd,
-		WatchFilterValue:    o.WatchFilter,
-		Timings:             o.Harness.ControlPlane,
-	}).SetupWithManager(ctx, mgr, o.concurrency(o.QuoinControlPlaneConcurrency))
 }
 
 // newClusterCache connects to workload clusters by their kubeconfig Secrets.
