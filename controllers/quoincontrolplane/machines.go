@@ -26,6 +26,8 @@ import (
 const (
 	reasonHealthy    = "Healthy"
 	reasonNotHealthy = "NotHealthy"
+	// reasonHealthUnknown: nothing is known of a part that may be ill.
+	reasonHealthUnknown = "HealthUnknown"
 	// failedProbes is how often connecting must have failed, right after a start, before that is believed.
 	failedProbes = 5
 )

@@ -160,31 +160,51 @@ func (s *summary) setUnknownOnce(condition string, keep bool, message string) {
 		return
 	}
 	if !s.Initialized() {
-		// Before kubeadm init nothing runs that could be healthy: that is known.
-		s.set(condition, metav1.ConditionFalse, clusterv1.NotAvailableReason, "Waiting for kubeadm init to end")
+		s.set(condition, metav1.ConditionUnknown, clusterv1.InspectionFailedReason, "Waiting for kubeadm init to end")
 		return
 	}
-	s.set(condition, metav1.ConditionUnknown, controlplanev1.ConnectionDownReason, message)
+	reason := controlplanev1.ConnectionDownReason
+	if s.State.Reachable {
+		reason = clusterv1.InspectionFailedReason
+	}
+	s.set(condition, metav1.ConditionUnknown, reason, message)
 }
 
+// setComponents judges as KubeadmControlPlane does: False once a static pod is known to be ill, Unknown while nothing is
+// known of a Machine whose host has run its bootstrap data. Of one before that nothing is expected.
 func (s *summary) setComponents(keep bool) {
 	const condition = controlplanev1.ControlPlaneComponentsHealthyCondition
 	if !s.Observed() || !s.State.Reachable {
 		s.setUnknownOnce(condition, keep, message(s.Workload.Err, "The workload cluster was not read"))
 		return
 	}
-	var problems []string
+	var failing, unknown []string
+	reported := false
 	for _, machine := range s.State.Machines {
-		if !machine.Deleting && !machine.Serving {
-			problems = append(problems, fmt.Sprintf("* Machine %s: %s", machine.Name,
-				cmp.Or(s.Workload.Health[machine.Name].PodProblem, machine.Problem, "waiting for its Node")))
+		failure, id := s.Workload.Health[machine.Name].PodProblem, s.Machines[machine.Name].Spec.ProviderID
+		switch {
+		case machine.Serving:
+			reported = true
+		case machine.Deleting || machine.Node == "" && id == "":
+		case failure != "":
+			failing = append(failing, fmt.Sprintf("* Machine %s: %s", machine.Name, failure))
+		case machine.Node == "":
+			unknown = append(unknown, fmt.Sprintf("* Machine %s: waiting for a Node with spec.providerID %s", machine.Name, id))
+		default:
+			unknown = append(unknown, fmt.Sprintf("* Machine %s: %s", machine.Name, machine.Problem))
 		}
 	}
-	if len(problems) > 0 {
-		s.set(condition, metav1.ConditionFalse, reasonNotHealthy, strings.Join(problems, "\n"))
-		return
+	problems := strings.Join(append(failing, unknown...), "\n")
+	switch {
+	case len(failing) > 0:
+		s.set(condition, metav1.ConditionFalse, reasonNotHealthy, problems)
+	case len(unknown) > 0:
+		s.set(condition, metav1.ConditionUnknown, reasonHealthUnknown, problems)
+	case !reported:
+		s.set(condition, metav1.ConditionUnknown, reasonHealthUnknown, "No Machine reports its control plane components")
+	default:
+		s.set(condition, metav1.ConditionTrue, reasonHealthy, "")
 	}
-	s.set(condition, metav1.ConditionTrue, reasonHealthy, "")
 }
 
 func (s *summary) setEtcd(keep bool) {
@@ -269,8 +289,36 @@ func (s *summary) setAvailable(keep bool) {
 	case s.Certificates != nil && s.Certificates.Status == metav1.ConditionFalse:
 		s.set(condition, metav1.ConditionFalse, clusterv1.NotAvailableReason, "The cluster's certificates are not available")
 	default:
-		s.set(condition, metav1.ConditionTrue, clusterv1.AvailableReason, "")
+		s.set(condition, metav1.ConditionTrue, clusterv1.AvailableReason, s.partlyAvailable(working))
 	}
+}
+
+// partlyAvailable says what an available control plane lacks, once it has lacked it for longer than a flicker.
+func (s *summary) partlyAvailable(working int) string {
+	var lacking []string
+	lasting := func(machine string, types ...string) bool {
+		return s.machines[machine] != nil && slices.ContainsFunc(types, func(of string) bool {
+			condition := conditions.Get(s.machines[machine], of)
+			return condition != nil && condition.Status != metav1.ConditionTrue &&
+				s.now.Sub(condition.LastTransitionTime.Time) > flickerTime
+		})
+	}
+	if etcd := s.State.Etcd.Count(); desired.StackedEtcd(s.controlPlane) &&
+		slices.ContainsFunc(s.State.Etcd.Members, func(member quorum.Member) bool {
+			return !member.Learner && !member.Healthy &&
+				(member.Machine == "" || lasting(member.Machine, controlplanev1.MachineEtcdMemberHealthyCondition))
+		}) {
+		lacking = append(lacking, fmt.Sprintf("* %d of %d etcd members are healthy, %d are needed", etcd.Healthy, etcd.Voters,
+			quorum.Majority(etcd.Voters)))
+	}
+	if slices.ContainsFunc(s.State.Machines, func(machine controlplane.Machine) bool {
+		return !machine.Serving && s.Machines[machine.Name].Spec.ProviderID != "" &&
+			lasting(machine.Name, desired.MachineConditions(s.controlPlane)...)
+	}) {
+		lacking = append(lacking, fmt.Sprintf("* %d of %d Machines have all components of a control plane ready, 1 is needed",
+			working, len(s.State.Machines)))
+	}
+	return strings.Join(lacking, "\n")
 }
 
 func (s *summary) setAddons(failure error) {
