@@ -52,6 +52,10 @@ func (r *Reconciler) observeCached(ctx context.Context, p *reconciliation) (bool
 	if err != nil {
 		return false, err
 	}
+	if len(lists.Machines.Unowned) > 0 {
+		// Without them the control plane would seem to lack Machines.
+		return false, nil
+	}
 	if err := r.read(ctx, p, lists); err != nil {
 		return false, err
 	}
@@ -77,7 +81,7 @@ func (r *Reconciler) observeLive(ctx context.Context, p *reconciliation) error {
 	if err != nil {
 		return err
 	}
-	if !before.Holds(p.machines, r.Clock.Now()) {
+	if before == nil || !before.Holds(p.machines, r.Clock.Now()) {
 		return r.read(ctx, p, lists)
 	}
 	p.observed(r.sources().Again(ctx, before, lists))
@@ -92,7 +96,7 @@ func (r *Reconciler) list(ctx context.Context, p *reconciliation) (*observe.List
 	if err != nil {
 		return nil, err
 	}
-	p.machines, err = r.adopt(ctx, p.subject.ControlPlane, lists.Machines)
+	p.machines, err = r.adopt(ctx, p.subject.ControlPlane, lists.Machines, p.cached)
 	return lists, err
 }
 

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 
+	"github.com/blang/semver/v4"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kerrors "k8s.io/apimachinery/pkg/util/errors"
@@ -51,23 +52,66 @@ func (r *Reconciler) readMachines(
 	if err != nil {
 		return nil, err
 	}
-	return r.adopt(ctx, subject.ControlPlane, machines)
+	return r.adopt(ctx, subject.ControlPlane, machines, cached)
 }
 
-// adopt makes the control plane the owner of Machines that nobody owns, and returns all that it owns then.
+// adopt makes the control plane the owner of Machines that nobody owns, and returns all that it owns then. By a cache it
+// adopts none: a Machine may have an owner by now, and the control plane may be gone, whose Machines were orphaned on
+// purpose.
 func (r *Reconciler) adopt(
-	ctx context.Context, controlPlane *controlplanev1.QuoinControlPlane, machines observe.Machines,
+	ctx context.Context, controlPlane *controlplanev1.QuoinControlPlane, machines observe.Machines, cached bool,
 ) (collections.Machines, error) {
 	owned := maps.Clone(machines.Owned)
+	if cached || len(machines.Unowned) == 0 {
+		return owned, nil
+	}
+	live := &controlplanev1.QuoinControlPlane{}
+	if err := r.APIReader.Get(ctx, client.ObjectKeyFromObject(controlPlane), live); err != nil {
+		return nil, fmt.Errorf("reading the QuoinControlPlane before it adopts Machines: %w", err)
+	}
+	if live.UID != controlPlane.UID || !live.DeletionTimestamp.IsZero() {
+		return nil, fmt.Errorf("adopting Machines: QuoinControlPlane %s was deleted just now", controlPlane.Name)
+	}
+	// Either all or none: half of a control plane would be completed by new Machines.
+	for _, machine := range machines.Unowned {
+		if err := adoptable(live, machine); err != nil {
+			return nil, err
+		}
+	}
 	for _, machine := range machines.Unowned {
 		adopted := machine.DeepCopy()
 		adopted.SetOwnerReferences(util.EnsureOwnerRef(machine.GetOwnerReferences(), desired.ControllerRef(controlPlane)))
-		if err := r.Client.Patch(ctx, adopted, client.MergeFrom(machine)); err != nil {
+		patch := client.MergeFromWithOptions(machine, client.MergeFromWithOptimisticLock{})
+		if err := r.Client.Patch(ctx, adopted, patch); err != nil {
 			return nil, fmt.Errorf("adopting Machine %s: %w", machine.Name, err)
 		}
 		owned.Insert(adopted)
 	}
 	return owned, nil
+}
+
+// adoptable says why a Machine cannot be adopted, and what to do; nil when it can.
+func adoptable(controlPlane *controlplanev1.QuoinControlPlane, machine *clusterv1.Machine) error {
+	refusal := func(why string) error {
+		return fmt.Errorf("adopting Machine %s: %s, so remove its label %s or delete it", machine.Name, why,
+			clusterv1.MachineControlPlaneLabel)
+	}
+	if kind := machine.Spec.Bootstrap.ConfigRef.Kind; kind != desired.ConfigKind {
+		return refusal(fmt.Sprintf("its bootstrap configuration is of kind %q, not %s", kind, desired.ConfigKind))
+	}
+	if machine.Spec.Version == "" {
+		return nil
+	}
+	wanted, err := semver.ParseTolerant(controlPlane.Spec.Version)
+	if err != nil {
+		return fmt.Errorf("version %q: %w", controlPlane.Spec.Version, err)
+	}
+	has, err := semver.ParseTolerant(machine.Spec.Version)
+	if err != nil || !util.IsSupportedVersionSkew(wanted, has) {
+		return refusal(fmt.Sprintf("its version %s is more than one minor away from %s", machine.Spec.Version,
+			controlPlane.Spec.Version))
+	}
+	return nil
 }
 
 // complete makes the KubeadmConfigs that Machines lack.
