@@ -105,8 +105,8 @@ func (r *Reconciler) propagateTo(ctx context.Context, inv *observe.Inventory, ma
 	return nil
 }
 
-// propagateDeletion lets a user end a drain that takes too long. Nothing else of a Machine that leaves is touched: the
-// hooks, above all, must not come back.
+// propagateDeletion lets a user end a drain that takes too long, and keep pods off the node meanwhile. Nothing else of a
+// Machine that leaves is touched: the hooks, above all, must not come back.
 func (r *Reconciler) propagateDeletion(
 	ctx context.Context, inv *observe.Inventory, machine *clusterv1.Machine,
 ) error {
@@ -115,20 +115,23 @@ func (r *Reconciler) propagateDeletion(
 		return nil
 	}
 	if err := r.Client.Patch(ctx, changed, client.MergeFrom(machine)); err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("propagating deletion time-outs to Machine %s: %w", machine.Name, err)
+		return fmt.Errorf("propagating deletion time-outs and taints to Machine %s: %w", machine.Name, err)
 	}
 	return nil
 }
 
-// changeDeletion gives a Machine the time-outs that are wanted now, and reports whether it had others.
+// changeDeletion gives a Machine the time-outs and taints that are wanted now, and reports whether it had others.
 func changeDeletion(controlPlane *controlplanev1.QuoinControlPlane, machine *clusterv1.Machine) bool {
-	wanted, before := controlPlane.Spec.MachineTemplate.Spec.Deletion, machine.Spec.Deletion
+	template, before := controlPlane.Spec.MachineTemplate.Spec, machine.Spec
+	wanted := template.Deletion
 	machine.Spec.Deletion.NodeDrainTimeoutSeconds = wanted.NodeDrainTimeoutSeconds
 	machine.Spec.Deletion.NodeVolumeDetachTimeoutSeconds = wanted.NodeVolumeDetachTimeoutSeconds
 	if wanted.NodeDeletionTimeoutSeconds != nil {
 		machine.Spec.Deletion.NodeDeletionTimeoutSeconds = wanted.NodeDeletionTimeoutSeconds
 	}
-	return !equality.Semantic.DeepEqual(before, machine.Spec.Deletion)
+	machine.Spec.Taints = template.Taints
+	return !equality.Semantic.DeepEqual(before.Deletion, machine.Spec.Deletion) ||
+		!equality.Semantic.DeepEqual(before.Taints, machine.Spec.Taints)
 }
 
 // apply applies an object whole, server-side, and notes its UID.

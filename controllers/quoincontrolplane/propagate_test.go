@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -114,6 +115,12 @@ func TestAllIsPropagatedWhenNothingIsLeftToWrite(t *testing.T) {
 		{"a time-out of what is being deleted", func() {
 			w.edit(func(p *controlplanev1.QuoinControlPlane) {
 				p.Spec.MachineTemplate.Spec.Deletion.NodeDrainTimeoutSeconds = ptr.To[int32](5)
+			})
+		}, 1},
+		{"a taint of what is being deleted", func() {
+			w.edit(func(p *controlplanev1.QuoinControlPlane) {
+				p.Spec.MachineTemplate.Spec.Taints = []clusterv1.MachineTaint{{Key: "leaving", Effect: corev1.TaintEffectNoSchedule,
+					Propagation: clusterv1.MachineTaintPropagationAlways}}
 			})
 		}, 1},
 		{"a label of what is being deleted", func() { w.edit(label("back")) }, 0},
