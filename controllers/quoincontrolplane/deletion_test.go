@@ -35,7 +35,8 @@ func TestDeletionWaitsForWorkersThenTakesAll(t *testing.T) {
 	w.reconcile()
 	g.Expect(w.machine(name).DeletionTimestamp).To(BeNil())
 	g.Expect(w.condition(controlplanev1.ControlPlaneDeletingCondition)).To(And(
-		HaveField("Status", metav1.ConditionTrue), HaveField("Reason", controlplanev1.WaitingForWorkersDeletionReason)))
+		HaveField("Status", metav1.ConditionTrue), HaveField("Reason", controlplanev1.WaitingForWorkersDeletionReason),
+		HaveField("Message", ContainSubstring("\n* Machines: worker"))))
 	g.Expect(w.mgmt.Delete(t.Context(), worker)).To(Succeed())
 	w.reconcile()
 	g.Expect(w.machine(name).DeletionTimestamp).NotTo(BeNil())

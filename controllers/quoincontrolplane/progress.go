@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util/conditions"
+	clog "sigs.k8s.io/cluster-api/util/log"
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
@@ -129,6 +130,9 @@ func (s *summary) setDeleting() {
 			said != "" {
 			stages = append(stages, fmt.Sprintf("* Machine %s: %s", machine.Name, said))
 		}
+	}
+	if s.outcome.Reason == controlplane.ReasonWorkersFirst {
+		stages = append([]string{"* Machines: " + clog.StringListToString(s.Workers)}, stages...)
 	}
 	if len(stages) > 0 {
 		text += "\n" + strings.Join(stages, "\n")

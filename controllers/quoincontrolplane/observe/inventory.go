@@ -38,8 +38,8 @@ type Inventory struct {
 	ClusterQuoinMachines []infrav1.QuoinMachine
 	// Leftovers are QuoinMachines and KubeadmConfigs of a creation that was cut off.
 	Leftovers []client.Object
-	// Workers is how many Machines of the Cluster are none of a control plane.
-	Workers int
+	// Workers are the Machines of the Cluster that are none of a control plane, by name.
+	Workers []string
 	// LeftBehind says which Machines the wanted version would leave behind; empty when none.
 	LeftBehind string
 	// all are the Machines of the Cluster: the cache's own, of which none is changed, in any order.
@@ -170,9 +170,10 @@ func (s *Sources) Inventory(ctx context.Context, lists *Lists, machines collecti
 		inv.versions[machine.Spec.InfrastructureRef.Name] = machine.Spec.Version
 		nodeWell[machine.Spec.InfrastructureRef.Name] = conditions.IsTrue(machine, clusterv1.MachineNodeReadyCondition)
 		if _, ok := machine.Labels[clusterv1.MachineControlPlaneLabel]; !ok {
-			inv.Workers++
+			inv.Workers = append(inv.Workers, machine.Name)
 		}
 	}
+	slices.Sort(inv.Workers)
 	inv.unfit = lists.unfitHosts(nodeWell)
 	for i := range lists.hosts {
 		if lists.hosts[i].Spec.ConsumerRef != nil {

@@ -76,7 +76,7 @@ func TestWorkersAreReadWithoutCopies(t *testing.T) {
 	g.Expect(lists.leftBehind).To(ContainSubstring("Machine w01"), "the oldest is named")
 	inv, err := sources.Inventory(t.Context(), lists, lists.Machines.Owned)
 	g.Expect(err).NotTo(HaveOccurred())
-	g.Expect(inv.Workers).To(Equal(19))
+	g.Expect(inv.Workers).To(HaveLen(19))
 	g.Expect(shared.copied).To(Equal(1), "its own Machine")
 	g.Expect(shared.machines).To(Equal(before))
 
