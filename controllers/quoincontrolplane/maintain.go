@@ -55,9 +55,9 @@ func (r *Reconciler) readMachines(
 	return r.adopt(ctx, subject.ControlPlane, machines, cached)
 }
 
-// adopt makes the control plane the owner of Machines that nobody owns, and returns all that it owns then. By a cache it
-// adopts none: a Machine may have an owner by now, and the control plane may be gone, whose Machines were orphaned on
-// purpose.
+// adopt makes the control plane the owner of Machines that nobody owns, and returns all that it owns then. By a cache
+// it adopts none: a Machine may have an owner by now, and the control plane may be gone, whose Machines were orphaned
+// on purpose.
 func (r *Reconciler) adopt(
 	ctx context.Context, controlPlane *controlplanev1.QuoinControlPlane, machines observe.Machines, cached bool,
 ) (collections.Machines, error) {

@@ -105,8 +105,8 @@ func (r *Reconciler) propagateTo(ctx context.Context, inv *observe.Inventory, ma
 	return nil
 }
 
-// propagateDeletion lets a user end a drain that takes too long, and keep pods off the node meanwhile. Nothing else of a
-// Machine that leaves is touched: the hooks, above all, must not come back.
+// propagateDeletion lets a user end a drain that takes too long, and keep pods off the node meanwhile. Nothing else of
+// a Machine that leaves is touched: the hooks, above all, must not come back.
 func (r *Reconciler) propagateDeletion(
 	ctx context.Context, inv *observe.Inventory, machine *clusterv1.Machine,
 ) error {

@@ -170,8 +170,8 @@ func (s *summary) setUnknownOnce(condition string, keep bool, message string) {
 	s.set(condition, metav1.ConditionUnknown, reason, message)
 }
 
-// setComponents judges as KubeadmControlPlane does: False once a static pod is known to be ill, Unknown while nothing is
-// known of a Machine whose host has run its bootstrap data. Of one before that nothing is expected.
+// setComponents judges as KubeadmControlPlane does: False once a static pod is known to be ill, Unknown while nothing
+// is known of a Machine whose host has run its bootstrap data. Of one before that nothing is expected.
 func (s *summary) setComponents(keep bool) {
 	const condition = controlplanev1.ControlPlaneComponentsHealthyCondition
 	if !s.Observed() || !s.State.Reachable {
