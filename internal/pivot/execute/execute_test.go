@@ -549,6 +549,40 @@ func TestAPivotThatFailsIsUndone(t *testing.T) {
 	}
 }
 
+// A Cluster that is resumed on the source while a pivot waits for it to be quiet is not copied: its copy would act too.
+func TestAClusterThatIsResumedMeanwhileIsNotCopied(t *testing.T) {
+	s := newSite(t, "resumed-waiting")
+	patch := func(o client.Object, content string) {
+		s.g.Expect(s.source.Client.Patch(t.Context(), o, client.RawPatch(types.MergePatchType, []byte(content)))).To(Succeed())
+	}
+	of := metav1.ObjectMeta{Namespace: s.namespace, Name: "c"}
+	blocks := func(value string) {
+		patch(&infrav1.QuoinCluster{ObjectMeta: of},
+			fmt.Sprintf(`{"metadata":{"annotations":{%q:%s}}}`, clusterctlv1.BlockMoveAnnotation, value))
+	}
+	blocks(`""`)
+	p := s.command(t.Context(), s.source, s.target, func(w Write) error {
+		if w.Kind == "Cluster" && w.Verb == "create" {
+			t.Error("the copy of a Cluster that acts is made")
+		}
+		return nil
+	})
+	waited, report := false, p.Report
+	p.Report = func(format string, args ...any) {
+		report(format, args...)
+		if line := s.lines[len(s.lines)-1]; strings.Contains(line, "waiting until it is quiet") {
+			waited = true
+			patch(&clusterv1.Cluster{ObjectMeta: of}, `{"spec":{"paused":null}}`)
+			blocks("null")
+		}
+	}
+	err := p.Run(t.Context(), pivot.Wish{})
+	s.g.Expect(waited).To(BeTrue())
+	s.g.Expect(err).To(MatchError(ErrUndone))
+	s.g.Expect(err).To(MatchError(ContainSubstring("Cluster c is no longer paused on the source")))
+	s.rests(s.source, s.target)
+}
+
 // atTheEnd does something once, when the last object is copied.
 func atTheEnd(do func(*site) error) func(*site, Write) error {
 	done := false

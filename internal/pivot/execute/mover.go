@@ -343,6 +343,11 @@ func (r *run) create(ctx context.Context, c client.WithWatch, o client.Object, o
 		}
 		return err
 	default:
+		// It is the original as it was read just now, also where clusterctl goes on to update a copy with it.
+		original, ok := o.(*unstructured.Unstructured)
+		if ok && object.Kind == clusterv1.ClusterKind && !pausedBySpec(original) {
+			return r.give(finding(object.String() + resumedOnSource))
+		}
 		if err := errors.Join(r.alive(ctx), r.arriving(ctx, object)); err != nil {
 			return r.give(err)
 		}

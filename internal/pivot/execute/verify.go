@@ -94,6 +94,9 @@ func (p *Pivot) edited(ctx context.Context, versions map[pivot.Object]string) ([
 	return edited, nil
 }
 
+// resumedOnSource is what is found of a Cluster that somebody has resumed there.
+const resumedOnSource = " is no longer paused on the source"
+
 func pausedBySpec(cluster *unstructured.Unstructured) bool {
 	paused, _, _ := unstructured.NestedBool(cluster.Object, "spec", "paused")
 	return paused
@@ -142,7 +145,7 @@ func (p *Pivot) verify(ctx context.Context, j *pivot.Journal, r *run,
 	for object, original := range originals {
 		versions[object] = original.GetResourceVersion()
 		if object.Kind == clusterv1.ClusterKind && j.Moves(object.Name) && !pausedBySpec(original) {
-			found = append(found, object.String()+" is no longer paused on the source")
+			found = append(found, object.String()+resumedOnSource)
 			continue
 		}
 		differences := pivot.Differences(original, copies[object], uids)
