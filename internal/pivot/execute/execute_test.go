@@ -731,6 +731,26 @@ func TestARunSaysThatItLives(t *testing.T) {
 	s.g.Expect(p.alive(t.Context())).To(MatchError(errOvertaken))
 }
 
+// A run that slept while others finished its pivot resumes nothing that is paused again.
+func TestARunThatSleptResumesNothing(t *testing.T) {
+	s, now := newSite(t, "slept"), began
+	slept := false
+	first := s.command(t.Context(), s.source, s.target, func(w Write) error {
+		if w.String() == "source delete Cluster c" && !slept {
+			slept, now = true, now.Add(pivot.Lease)
+			s.runs = 2
+			_, err := s.run(s.source, s.target, pivot.Wish{}, nil)
+			s.g.Expect(err).NotTo(HaveOccurred())
+			s.pause(s.target) // as the way back does
+		}
+		return nil
+	})
+	first.now = func() time.Time { return now }
+	s.g.Expect(first.Run(t.Context(), pivot.Wish{})).To(MatchError(errOvertaken))
+	s.g.Expect(slept).To(BeTrue())
+	s.g.Expect(s.acts(s.target)).To(BeFalse())
+}
+
 // A target that somebody resumed while it was copied may have taken hosts over: it is neither overwritten nor undone.
 func TestATargetThatActsIsNeitherOverwrittenNorUndone(t *testing.T) {
 	resume := func(s *site) {

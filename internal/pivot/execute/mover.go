@@ -292,6 +292,9 @@ func (r *run) toClient() client.Client {
 					return err
 				}
 			}
+			if err := r.alive(ctx); err != nil {
+				return r.give(err)
+			}
 			return r.answered(r.to, o, c.Patch(ctx, o, p, options...))
 		},
 	})
