@@ -34,6 +34,7 @@ import (
 	"sigs.k8s.io/cluster-api/cmd/clusterctl/client/cluster"
 	"sigs.k8s.io/cluster-api/util/conditions"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
@@ -722,13 +723,28 @@ func TestARunSaysThatItLives(t *testing.T) {
 	s.g.Expect(err).NotTo(HaveOccurred())
 	s.g.Expect(kept.HeldFrom("second", now.Add(pivot.Lease-1))).NotTo(BeEmpty())
 	s.g.Expect(kept.HeldFrom("second", now.Add(pivot.Lease))).To(BeEmpty())
+	answering := side.Client
+	side.Client = interceptor.NewClient(answering, interceptor.Funcs{Update: func(ctx context.Context, c client.WithWatch,
+		o client.Object, options ...client.UpdateOption) error {
+		return errors.Join(c.Update(ctx, o, options...), errors.New("the answer is lost"))
+	}})
+	now = now.Add(renewal)
+	s.g.Expect(p.alive(t.Context())).To(Succeed())
+	side.Client = answering
+	now = now.Add(renewal)
+	s.g.Expect(p.alive(t.Context())).To(Succeed(), "what is there is its own word, and no other run's")
 	other, err := Connect(t.Context(), "target", cluster.Kubeconfig{Path: s.target.Kubeconfig}, nil)
 	s.g.Expect(err).NotTo(HaveOccurred())
-	_, err = other.journal(t.Context(), s.namespace)
+	second, err := other.journal(t.Context(), s.namespace)
 	s.g.Expect(err).NotTo(HaveOccurred())
-	s.g.Expect(other.keep(t.Context(), j)).To(Succeed())
+	s.g.Expect(second.Renewed).To(BeTemporally("==", now))
+	second.Holder = "second"
+	s.g.Expect(other.keep(t.Context(), second, second.Holder)).To(Succeed())
 	now = now.Add(renewal)
-	s.g.Expect(p.alive(t.Context())).To(MatchError(errOvertaken))
+	for range 2 {
+		s.g.Expect(p.alive(t.Context())).To(MatchError(errOvertaken))
+	}
+	s.g.Expect(errOvertaken.Error()).To(ContainSubstring("stay paused"))
 }
 
 // A run that slept while others finished its pivot resumes nothing that is paused again.

@@ -47,7 +47,7 @@ func (p *Pivot) journal(ctx context.Context) (*pivot.Journal, error) {
 	}
 	for _, side := range []*Side{p.Target, p.Source} {
 		if kept := map[*Side]*pivot.Journal{p.Target: target, p.Source: source}[side]; late(kept) {
-			p.behind = append(p.behind, func(ctx context.Context) error { return side.keep(ctx, &merged) })
+			p.behind = append(p.behind, func(ctx context.Context) error { return side.keep(ctx, &merged, p.holder) })
 		}
 	}
 	if late(local) {
@@ -69,7 +69,7 @@ func (p *Pivot) save(ctx context.Context, j *pivot.Journal) error {
 	if err := p.hold(ctx, j); err != nil {
 		return err
 	}
-	if err := p.Source.keep(ctx, j); err != nil {
+	if err := p.Source.keep(ctx, j, p.holder); err != nil {
 		return err
 	}
 	return p.Local.Save(j)
@@ -81,7 +81,7 @@ func (p *Pivot) hold(ctx context.Context, j *pivot.Journal) error {
 	if !j.Open() {
 		j.Holder, j.Renewed = "", time.Time{}
 	}
-	if err := p.Target.keep(ctx, j); err != nil {
+	if err := p.Target.keep(ctx, j, p.holder); err != nil {
 		return err
 	}
 	held := *j
@@ -111,5 +111,5 @@ func (p *Pivot) leave(ctx context.Context) {
 	defer cancel()
 	left := *p.held
 	left.Holder, left.Renewed = "", time.Time{}
-	_ = p.Target.keep(ctx, &left) // It is free after a while otherwise.
+	_ = p.Target.keep(ctx, &left, p.holder) // It is free after a while otherwise.
 }

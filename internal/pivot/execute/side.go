@@ -181,8 +181,8 @@ const JournalName = "quoin-pivot"
 const journalKey = "journal.json"
 
 // errOvertaken is what a write of the journal ends with when another run has written it meanwhile.
-var errOvertaken = errors.New("another run goes on with this pivot, or one answer of the target was lost: look at " +
-	"`clusterctl quoin status`, and run the same command again")
+var errOvertaken = errors.New("another run goes on with this pivot, and Clusters stay paused until one ends it: " +
+	"look at `clusterctl quoin status`, and run the same command again")
 
 // journal reads that of the side; nil when there is none.
 func (s *Side) journal(ctx context.Context, namespace string) (*pivot.Journal, error) {
@@ -202,8 +202,9 @@ func (s *Side) journal(ctx context.Context, namespace string) (*pivot.Journal, e
 	return j, nil
 }
 
-// keep writes the journal of the side over the one that was read or written last, and over no other.
-func (s *Side) keep(ctx context.Context, j *pivot.Journal) error {
+// keep writes the journal of the side over the one that was read or written last, or that the holder wrote and had no
+// answer for, and over no other.
+func (s *Side) keep(ctx context.Context, j *pivot.Journal, holder string) error {
 	content, err := json.Marshal(j)
 	if err != nil {
 		return fmt.Errorf("encoding the journal: %w", err)
@@ -221,10 +222,17 @@ func (s *Side) keep(ctx context.Context, j *pivot.Journal) error {
 	}
 	switch {
 	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err), apierrors.IsNotFound(err):
-		there := &corev1.ConfigMap{}
-		if s.Client.Get(ctx, client.ObjectKeyFromObject(kept), there) == nil && maps.Equal(there.Data, kept.Data) {
-			s.version = there.ResourceVersion // It is this very write, whose answer was lost.
-			return nil
+		there, written := &corev1.ConfigMap{}, &pivot.Journal{}
+		if s.Client.Get(ctx, client.ObjectKeyFromObject(kept), there) == nil {
+			if maps.Equal(there.Data, kept.Data) {
+				s.version = there.ResourceVersion
+				return nil // It is this very write, whose answer was lost.
+			}
+			err := json.Unmarshal([]byte(there.Data[journalKey]), written)
+			if err == nil && written.ID == j.ID && written.Holder == holder && holder != "" {
+				s.version = there.ResourceVersion
+				return s.keep(ctx, j, holder)
+			}
 		}
 		return fmt.Errorf("writing the journal of the %s: %w", s.Name, errOvertaken)
 	case err != nil:
