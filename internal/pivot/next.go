@@ -145,14 +145,19 @@ func (j *Journal) next(w World, wish Wish) Step {
 
 // finish is what is left to do behind the point of no return.
 func (j *Journal) finish(w World) Step {
-	if missing := absent(j.Objects, w.Target.Present); len(missing) > 0 {
+	if missing := absent(w.Source.Present, w.Target.Present); len(missing) > 0 {
 		return refusef("%s is not on the target any more: nothing is deleted on the source until it is back",
-			listed(missing))
+			Listed(missing))
+	}
+	gone := ""
+	if lost := absent(absent(j.Objects, w.Target.Present), w.Source.Present); len(lost) > 0 {
+		gone = ". On neither side any more: " + Listed(lost)
 	}
 	if len(w.Source.Present) > 0 {
-		return Step{Release, fmt.Sprintf("goes on releasing: %d objects are left on the source", len(w.Source.Present))}
+		return Step{Release, fmt.Sprintf("goes on releasing: %d objects are left on the source%s",
+			len(w.Source.Present), gone)}
 	}
-	return Step{Resume, "only the target's resumption is missing"}
+	return Step{Resume, "only the target's resumption is missing" + gone}
 }
 
 // unwritten is what comes next where no pivot is under way as far as anybody wrote down.
@@ -179,7 +184,7 @@ func unwritten(w World, wish Wish) Step {
 			strings.Join(paused(w.Target), ", "))
 	case len(target) > 0 && (len(source) == 0 || w.Source.Marked > 0) && len(missing) > 0:
 		return refusef("a move that died was deleting on the source, and %s is not on the target: move that by hand, or "+
-			"delete it on the source when nobody needs it, and run this again", listed(missing))
+			"delete it on the source when nobody needs it, and run this again", Listed(missing))
 	case len(target) > 0 && (len(source) == 0 || w.Source.Marked > 0):
 		return takeOver(Release, "%d objects are left on the source, %d of them marked as moved",
 			len(w.Source.Present), w.Source.Marked)
@@ -228,8 +233,8 @@ func absent(all, those []Object) []Object {
 	return slices.DeleteFunc(slices.Clone(all), func(o Object) bool { return there[o] })
 }
 
-// listed names the first few.
-func listed(objects []Object) string {
+// Listed names the first few.
+func Listed(objects []Object) string {
 	const shown = 5
 	var names []string
 	for _, o := range objects[:min(shown, len(objects))] {

@@ -106,7 +106,7 @@ func (f Facts) room() Check {
 	c := Check{Name: "Names are free on the target", Result: Passed}
 	if len(f.Existing) > 0 {
 		c.Result, c.Message = Failed, fmt.Sprintf("it has objects of these names, which a move would "+
-			"overwrite: %s", listed(f.Existing))
+			"overwrite: %s", Listed(f.Existing))
 	}
 	return c
 }

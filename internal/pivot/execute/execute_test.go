@@ -827,6 +827,25 @@ func TestATakeOverLosesNothing(t *testing.T) {
 	s.rests(s.target, s.source)
 }
 
+// What is lost on both sides behind the point of no return is said, and does not keep the rest from arriving.
+func TestWhatIsOnNeitherSideIsSaid(t *testing.T) {
+	s := newSite(t, "neither")
+	_, err := s.run(s.source, s.target, pivot.Wish{}, func(_ int, w Write) error {
+		if w.String() == "source delete Cluster c" {
+			return errKilled
+		}
+		return nil
+	})
+	s.g.Expect(err).To(HaveOccurred())
+	s.g.Expect(s.target.Client.Delete(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace,
+		Name: "c-ca"}})).To(Succeed())
+	_, err = s.run(s.source, s.target, pivot.Wish{}, nil)
+	s.g.Expect(err).NotTo(HaveOccurred())
+	s.g.Expect(s.lines).To(ContainElement(ContainSubstring("On neither side any more: Secret c-ca")))
+	s.g.Expect(s.acts(s.target)).To(BeTrue())
+	s.g.Expect(s.ownersIn(s.source)).To(BeEmpty())
+}
+
 // other makes a Cluster that does not move.
 func (s *site) other(r *rig.Rig) {
 	s.g.Expect(client.IgnoreAlreadyExists(r.Client.Create(s.t.Context(),
