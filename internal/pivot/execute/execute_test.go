@@ -827,6 +827,30 @@ func TestATakeOverLosesNothing(t *testing.T) {
 	s.rests(s.target, s.source)
 }
 
+// What a take-over found on the target an undoing leaves there, and says so: nobody but a person knows whether it was
+// there before the move that died.
+func TestATakeOverThatIsAbortedSaysWhatStays(t *testing.T) {
+	s := newSite(t, "take-abort")
+	s.stock("source patch Secret m")
+	_, err := s.run(s.source, s.target, pivot.Wish{TakeOver: true}, func(_ int, w Write) error {
+		if w.Side == "source" && w.Kind != "ConfigMap" {
+			return errKilled
+		}
+		return nil
+	})
+	s.g.Expect(err).To(HaveOccurred())
+	_, err = s.run(s.source, s.target, pivot.Wish{Abort: true}, nil)
+	s.g.Expect(err).To(MatchError(ErrUndone))
+	s.g.Expect(s.lines[len(s.lines)-1]).To(And(ContainSubstring("The target keeps Cluster c"), ContainSubstring("stay paused there"),
+		Not(ContainSubstring("no copy"))))
+	s.g.Expect(s.ownersIn(s.target)).To(Equal(s.graph))
+	s.g.Expect(s.acts(s.source)).To(BeTrue())
+	s.sound()
+	_, err = s.run(s.source, s.target, pivot.Wish{TakeOver: true}, nil)
+	s.g.Expect(err).NotTo(HaveOccurred(), strings.Join(s.lines, "\n"))
+	s.rests(s.target, s.source)
+}
+
 // What is lost on both sides behind the point of no return is said, and does not keep the rest from arriving.
 func TestWhatIsOnNeitherSideIsSaid(t *testing.T) {
 	s := newSite(t, "neither")

@@ -7,6 +7,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
@@ -164,6 +166,10 @@ func (p *Pivot) takeBack(ctx context.Context, j *pivot.Journal, reason string) e
 	if err := r.do(ctx); err != nil {
 		return fmt.Errorf("removing the copies from the target: %w", err)
 	}
+	left, err := p.side(ctx, p.Target, j.Objects)
+	if err != nil {
+		return err
+	}
 	if err := p.resume(ctx, p.Source, j); err != nil {
 		return err
 	}
@@ -171,7 +177,13 @@ func (p *Pivot) takeBack(ctx context.Context, j *pivot.Journal, reason string) e
 	if err := p.save(ctx, j); err != nil {
 		return err
 	}
-	p.Report("undone: the source manages namespace %s as before, and no copy is on the target", p.Namespace)
+	stays := ", and no copy is on the target"
+	if len(left.Present) > 0 {
+		slices.SortFunc(left.Present, func(a, b pivot.Object) int { return strings.Compare(a.String(), b.String()) })
+		stays = fmt.Sprintf(". The target keeps %s, which it had before or which are of another namespace; Clusters and "+
+			"ClusterClasses that it got from a move stay paused there", pivot.Listed(left.Present))
+	}
+	p.Report("undone: the source manages namespace %s as before%s", p.Namespace, stays)
 	return ErrUndone
 }
 

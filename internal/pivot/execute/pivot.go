@@ -397,34 +397,35 @@ func (p *Pivot) world(ctx context.Context, j *pivot.Journal) (w pivot.World, err
 		}
 		objects = r.seen
 	}
-	for _, side := range []*Side{p.Source, p.Target} {
-		found := pivot.Side{}
-		clusters, err := p.clusters(ctx, side)
+	if w.Source, err = p.side(ctx, p.Source, objects); err != nil {
+		return w, err
+	}
+	w.Target, err = p.side(ctx, p.Target, objects)
+	return w, err
+}
+
+// side is what one has of the objects.
+func (p *Pivot) side(ctx context.Context, side *Side, objects []pivot.Object) (found pivot.Side, err error) {
+	clusters, err := p.clusters(ctx, side)
+	if err != nil {
+		return found, err
+	}
+	for i := range clusters {
+		found.Clusters = append(found.Clusters,
+			pivot.Cluster{Name: clusters[i].Name, Paused: ptr.Deref(clusters[i].Spec.Paused, false)})
+	}
+	for _, object := range objects {
+		o, err := read(ctx, side, object)
 		if err != nil {
-			return w, err
+			return found, err
 		}
-		for i := range clusters {
-			found.Clusters = append(found.Clusters,
-				pivot.Cluster{Name: clusters[i].Name, Paused: ptr.Deref(clusters[i].Spec.Paused, false)})
+		if o == nil {
+			continue
 		}
-		for _, object := range objects {
-			o, err := read(ctx, side, object)
-			if err != nil {
-				return w, err
-			}
-			if o == nil {
-				continue
-			}
-			found.Present = append(found.Present, object)
-			if _, ok := o.GetAnnotations()[clusterctlv1.DeleteForMoveAnnotation]; ok {
-				found.Marked++
-			}
-		}
-		if side == p.Source {
-			w.Source = found
-		} else {
-			w.Target = found
+		found.Present = append(found.Present, object)
+		if _, ok := o.GetAnnotations()[clusterctlv1.DeleteForMoveAnnotation]; ok {
+			found.Marked++
 		}
 	}
-	return w, nil
+	return found, nil
 }

@@ -62,10 +62,15 @@ func (p *Pivot) Plan(ctx context.Context, wish pivot.Wish) (Plan, error) {
 	switch plan.Next.Action {
 	case pivot.Begin, pivot.Copy:
 		plan.PointOfNoReturn = "when " + everything(len(plan.Objects)) + ": " + behindIt
-		copies := slices.DeleteFunc(slices.Clone(plan.Objects),
-			func(o pivot.Object) bool { return slices.Contains(existing, o) })
+		copies := slices.DeleteFunc(slices.Clone(plan.Objects), func(o pivot.Object) bool {
+			return slices.Contains(existing, o) || o.Namespace != p.Namespace
+		})
+		keeps := ""
+		if kept := len(plan.Objects) - len(copies); kept > 0 {
+			keeps = fmt.Sprintf(", leaves %d others, which it has already or which are of another namespace,", kept)
+		}
 		plan.Undo = fmt.Sprintf("until then --abort, and a failure by itself, deletes the copies on the target (%d "+
-			"objects) and resumes the source", len(copies))
+			"objects)%s and resumes the source", len(copies), keeps)
 	case pivot.Undo:
 		plan.PointOfNoReturn = "not reached: the pivot is undone"
 		plan.Undo = "the copies on the target are deleted, and the source resumes"

@@ -69,7 +69,7 @@ func TestADryRunWritesNothing(t *testing.T) {
 			objects: 10, noReturn: "behind", undo: "impossible"},
 		"takes over what was copied": {site: func(name string) *site { return stock(name, "source patch Secret m") },
 			wish: pivot.Wish{TakeOver: true}, action: pivot.Copy, objects: 10, noReturn: "when all 10",
-			undo: "deletes the copies on the target (0 objects)"},
+			undo: "deletes the copies on the target (0 objects), leaves 10 others"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := row.site("dry-" + strings.ReplaceAll(name, " ", "-"))
