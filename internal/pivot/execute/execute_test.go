@@ -767,6 +767,51 @@ func TestARunThatSleptResumesNothing(t *testing.T) {
 	s.g.Expect(s.acts(s.target)).To(BeFalse())
 }
 
+// A ClusterClass of another namespace stays on the source, and is paused on neither side when the pivot has ended. An
+// undoing leaves its copy, and says so.
+func TestAClusterClassOfAnotherNamespaceIsResumed(t *testing.T) {
+	s := newSite(t, "classes")
+	elsewhere := metav1.ObjectMeta{Namespace: s.namespace + "-shared", Name: "k"}
+	template := &infrav1.QuoinMachineTemplate{ObjectMeta: elsewhere}
+	template.Spec.Template.Spec.Artifacts = infrav1.Artifacts{Bundle: &infrav1.Bundle{Location: "/opt/{{version}}"}}
+	class := &clusterv1.ClusterClass{ObjectMeta: elsewhere}
+	class.Spec.Infrastructure.TemplateRef = clusterv1.ClusterClassTemplateReference{
+		APIVersion: infrav1.GroupVersion.String(), Kind: "QuoinMachineTemplate", Name: "k"}
+	class.Spec.ControlPlane.TemplateRef = class.Spec.Infrastructure.TemplateRef
+	for _, r := range []*rig.Rig{s.source, s.target} {
+		s.g.Expect(r.Client.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: elsewhere.Namespace}})).
+			To(Succeed())
+	}
+	for _, o := range []client.Object{template, class} {
+		s.g.Expect(s.source.Client.Create(t.Context(), o)).To(Succeed())
+	}
+	home := &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "c"}}
+	s.g.Expect(s.source.Client.Patch(t.Context(), home, client.RawPatch(types.MergePatchType, []byte(fmt.Sprintf(
+		`{"spec":{"topology":{"classRef":{"name":"k","namespace":%q},"version":"v1.36.0"}}}`, elsewhere.Namespace))))).
+		To(Succeed())
+	isPaused := func(r *rig.Rig) bool {
+		found := &clusterv1.ClusterClass{}
+		s.g.Expect(r.Client.Get(t.Context(), client.ObjectKeyFromObject(class), found)).To(Succeed())
+		_, paused := found.Annotations[clusterv1.PausedAnnotation]
+		return paused
+	}
+	_, err := s.run(s.source, s.target, pivot.Wish{}, func(_ int, w Write) error {
+		if w.String() == "target create Cluster c" {
+			return apierrors.NewForbidden(schema.GroupResource{Resource: "clusters"}, "c", errors.New("a policy says no"))
+		}
+		return nil
+	})
+	s.g.Expect(err).To(MatchError(ErrUndone))
+	s.g.Expect(isPaused(s.source)).To(BeFalse(), "after the undoing")
+	s.g.Expect(s.lines[len(s.lines)-1]).To(ContainSubstring("The target keeps ClusterClass k"))
+	s.rests(s.source, s.target)
+	_, err = s.run(s.source, s.target, pivot.Wish{}, nil)
+	s.g.Expect(err).NotTo(HaveOccurred(), strings.Join(s.lines, "\n"))
+	s.g.Expect(isPaused(s.source)).To(BeFalse())
+	s.g.Expect(isPaused(s.target)).To(BeFalse())
+	s.rests(s.target, s.source)
+}
+
 // A target that somebody resumed while it was copied may have taken hosts over: it is neither overwritten nor undone.
 func TestATargetThatActsIsNeitherOverwrittenNorUndone(t *testing.T) {
 	resume := func(s *site) {

@@ -187,20 +187,25 @@ func (p *Pivot) takeBack(ctx context.Context, j *pivot.Journal, reason string) e
 	return ErrUndone
 }
 
-// resume takes the pause off the Clusters and ClusterClasses of a side that move, or off all where nothing says which
-// do. The mover did so, unless it was killed.
+// resume takes the pause off the Clusters and ClusterClasses of a side that move, or off all of the namespace where
+// nothing says which do. The mover did so, unless it was killed; never on the source, where a ClusterClass stays that
+// others use, or that is of another namespace.
 func (p *Pivot) resume(ctx context.Context, side *Side, j *pivot.Journal) error {
-	moves := func(kind, name string) bool {
-		return j == nil || j.Has(pivot.Object{APIVersion: clusterv1.GroupVersion.String(), Kind: kind,
-			Namespace: p.Namespace, Name: name})
+	moves := func(kind string, o client.Object) bool {
+		return j == nil && o.GetNamespace() == p.Namespace || j.Has(pivot.Object{
+			APIVersion: clusterv1.GroupVersion.String(), Kind: kind, Namespace: o.GetNamespace(), Name: o.GetName()})
+	}
+	clusters, err := p.clusters(ctx, side)
+	if err != nil {
+		return err
 	}
 	classes := &clusterv1.ClusterClassList{}
-	if err := side.Client.List(ctx, classes, client.InNamespace(p.Namespace)); err != nil {
+	if err := side.Client.List(ctx, classes); err != nil {
 		return fmt.Errorf("listing ClusterClasses of the %s: %w", side.Name, err)
 	}
 	for i := range classes.Items {
 		class := &classes.Items[i]
-		if _, ok := class.Annotations[clusterv1.PausedAnnotation]; !ok || !moves("ClusterClass", class.Name) {
+		if _, ok := class.Annotations[clusterv1.PausedAnnotation]; !ok || !moves(clusterv1.ClusterClassKind, class) {
 			continue
 		}
 		before := class.DeepCopy()
@@ -209,12 +214,8 @@ func (p *Pivot) resume(ctx context.Context, side *Side, j *pivot.Journal) error 
 			return fmt.Errorf("resuming ClusterClass %s of the %s: %w", class.Name, side.Name, err)
 		}
 	}
-	clusters, err := p.clusters(ctx, side)
-	if err != nil {
-		return err
-	}
 	for i := range clusters {
-		if !ptr.Deref(clusters[i].Spec.Paused, false) || !moves("Cluster", clusters[i].Name) {
+		if !ptr.Deref(clusters[i].Spec.Paused, false) || !moves(clusterv1.ClusterKind, &clusters[i]) {
 			continue
 		}
 		patch := client.RawPatch(types.MergePatchType, []byte(`{"spec":{"paused":null}}`))
