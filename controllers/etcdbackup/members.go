@@ -76,7 +76,7 @@ func (r *Reconciler) members(ctx context.Context, s *reconciliation) ([]etcd.End
 		if !metav1.IsControlledBy(machine, s.controlPlane) || !machine.Status.NodeRef.IsDefined() {
 			continue
 		}
-		host, err := r.hostOf(ctx, machine)
+		_, host, err := r.hostOf(ctx, machine)
 		if err != nil {
 			return nil, failed(controlplanev1.SnapshotFailedReason, err)
 		}
@@ -95,25 +95,27 @@ func (r *Reconciler) members(ctx context.Context, s *reconciliation) ([]etcd.End
 }
 
 // hostOf reads the host of a Machine; nil when it has none.
-func (r *Reconciler) hostOf(ctx context.Context, machine *clusterv1.Machine) (*infrav1.QuoinHost, error) {
+func (r *Reconciler) hostOf(
+	ctx context.Context, machine *clusterv1.Machine,
+) (*infrav1.QuoinMachine, *infrav1.QuoinHost, error) {
 	infra := &infrav1.QuoinMachine{}
 	if err := r.Client.Get(ctx, client.ObjectKey{Namespace: machine.Namespace, Name: machine.Spec.InfrastructureRef.Name},
 		infra); err != nil {
-		return nil, client.IgnoreNotFound(err)
+		return nil, nil, client.IgnoreNotFound(err)
 	}
 	namespace, name, ok := infrav1.HostOf(infra)
 	if !ok {
-		return nil, nil
+		return infra, nil, nil
 	}
 	key := client.ObjectKey{Namespace: namespace, Name: name}
 	host := &infrav1.QuoinHost{}
 	if err := r.APIReader.Get(ctx, key, host); err != nil {
 		if apierrors.IsNotFound(err) {
-			return nil, nil
+			return infra, nil, nil
 		}
-		return nil, fmt.Errorf("reading QuoinHost %s: %w", key, err)
+		return nil, nil, fmt.Errorf("reading QuoinHost %s: %w", key, err)
 	}
-	return host, nil
+	return infra, host, nil
 }
 
 // errEtcd is what every failure of the members is.

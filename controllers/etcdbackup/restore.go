@@ -71,8 +71,7 @@ func (r *Reconciler) restore(ctx context.Context, s *reconciliation) (wait time.
 		}
 	}
 	switch {
-	case have != nil && recovery == nil && begun:
-		// A host may be about to take them, and who puts the recovery back goes on with it.
+	case have != nil && recovery == nil && begun && r.mayBeUsed(ctx, s, have):
 		return 0, false
 	case have != nil && have.For(recovery) && (wanted || begun):
 		if have.SHA256 != "" || !wanted {
@@ -122,7 +121,7 @@ func (r *Reconciler) beginDelivery(
 			return s.deliveryFailed(fmt.Sprintf("Secret %s, key %s: %v", name, identityKey, err))
 		}
 	}
-	host, err := r.hostOfMachine(ctx, s, recovery.Machine)
+	_, host, err := r.hostOfMachine(ctx, s, recovery.Machine)
 	if err == nil && host == nil {
 		err = fmt.Errorf("Machine %s has no host", recovery.Machine) //nolint:staticcheck // the name of a kind
 	}
@@ -151,7 +150,7 @@ func (r *Reconciler) discard(
 		s.setRestored(left)
 		return time.Second, true
 	}
-	host, err := r.hostOfMachine(ctx, s, have.Machine)
+	_, host, err := r.hostOfMachine(ctx, s, have.Machine)
 	switch {
 	case err != nil:
 		return s.deliveryFailed(err.Error()), true
@@ -201,11 +200,32 @@ func (r *Reconciler) collectDelivery(ctx context.Context, s *reconciliation, op 
 	}
 }
 
-// hostOfMachine reads the host of one of the control plane's Machines; nil when it has none.
-func (r *Reconciler) hostOfMachine(ctx context.Context, s *reconciliation, name string) (*infrav1.QuoinHost, error) {
+// quorumMaxAge is how old a reading of etcd may be by which a quorum is there. The webhook admits no recovery beside
+// one as young, so it is none of the time before the loss.
+const quorumMaxAge = 2 * time.Minute
+
+// mayBeUsed reports whether data on the host of a recovery that began and was taken away may still be used. The host
+// takes them when it has its part and has not ended it. Without a part, who puts the recovery back goes on with it, as
+// long as no quorum is there, with which it is void.
+func (r *Reconciler) mayBeUsed(ctx context.Context, s *reconciliation, have *controlplanev1.EtcdRestoreStatus) bool {
+	infra, host, err := r.hostOfMachine(ctx, s, have.Machine)
+	if err != nil || infra == nil || host == nil {
+		return err != nil
+	}
+	if order := infra.Spec.EtcdRecovery; order != nil && order.ID == have.RecoveryID {
+		operation := host.Status.Operation
+		return operation == nil || operation.ID != infrav1.RecoverOperation(order.ID) || !operation.Final()
+	}
+	return !quorate(s.controlPlane) || s.now.Sub(s.controlPlane.Status.Etcd.ObservedTime.Time) > quorumMaxAge
+}
+
+// hostOfMachine reads the QuoinMachine and the host of one of the control plane's Machines; nil when it has none.
+func (r *Reconciler) hostOfMachine(
+	ctx context.Context, s *reconciliation, name string,
+) (*infrav1.QuoinMachine, *infrav1.QuoinHost, error) {
 	machine := &clusterv1.Machine{}
 	if err := r.Client.Get(ctx, client.ObjectKey{Namespace: s.controlPlane.Namespace, Name: name}, machine); err != nil {
-		return nil, client.IgnoreNotFound(err)
+		return nil, nil, client.IgnoreNotFound(err)
 	}
 	return r.hostOf(ctx, machine)
 }

@@ -19,7 +19,10 @@ import (
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
@@ -317,4 +320,73 @@ func TestARecoveryThatIsPutBackHasItsSnapshot(t *testing.T) {
 			}
 		})
 	}
+}
+
+// The data of a recovery that began and was taken away lie in the clear on a host that may live for years. They go when
+// nobody can use them any more, whichever manager sees that.
+func TestWhatARecoveryThatIsTakenAwayLeavesIsRemoved(t *testing.T) {
+	part := func(w *world, phase string) {
+		infra, host := &infrav1.QuoinMachine{}, &infrav1.QuoinHost{}
+		w.Expect(w.api.Get(t.Context(), client.ObjectKey{Namespace: key.Namespace, Name: "m1"}, infra)).To(Succeed())
+		infra.Spec.EtcdRecovery = &infrav1.EtcdRecoveryOrder{ID: "r1", Action: infrav1.EtcdRecoverySurvive}
+		w.Expect(w.api.Update(t.Context(), infra)).To(Succeed())
+		w.Expect(w.api.Get(t.Context(), client.ObjectKey{Namespace: "hosts", Name: "m1"}, host)).To(Succeed())
+		host.Status.Operation = &infrav1.HostOperation{ID: infrav1.RecoverOperation("r1"), Phase: phase}
+		w.Expect(w.api.Status().Update(t.Context(), host)).To(Succeed())
+	}
+	quorum := func(w *world, age time.Duration) {
+		controlPlane := w.controlPlane()
+		controlPlane.Status.Etcd = &controlplanev1.EtcdStatus{Agreed: ptr.To(true),
+			ObservedTime: metav1.NewTime(w.now.Add(-age))}
+		w.Expect(w.api.Status().Update(t.Context(), controlPlane)).To(Succeed())
+	}
+	for name, test := range map[string]struct {
+		becomes func(w *world)
+		stays   bool
+	}{
+		"nothing has changed":                {func(*world) {}, true},
+		"its host takes them":                {func(w *world) { part(w, infrav1.HostOperationRunning); quorum(w, 0) }, true},
+		"its host has ended its part":        {func(w *world) { part(w, infrav1.HostOperationSucceeded) }, false},
+		"its host has failed":                {func(w *world) { part(w, infrav1.HostOperationFailed) }, false},
+		"a quorum is there":                  {func(w *world) { quorum(w, time.Minute) }, false},
+		"a quorum was there before the loss": {func(w *world) { quorum(w, time.Hour) }, true},
+		"its Machine is gone, and so its host's": {func(w *world) {
+			w.Expect(w.api.Delete(t.Context(), &clusterv1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace,
+				Name: "m1"}})).To(Succeed())
+		}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, shell, snapshot := lost(t, "", "")
+			w.recover(snapshot, "", "Fetching")
+			w.settle()
+			w.settle()
+			w.Expect(w.status().Restore.SHA256).To(HaveLen(64), "%v", w.status().Restore)
+			w.recover(snapshot, "", "Begun")
+			w.edit(func(controlPlane *controlplanev1.QuoinControlPlane) { controlPlane.Spec.Recovery = nil })
+			test.becomes(w)
+			for range 4 {
+				w.restart()
+				w.settle()
+			}
+			if test.stays {
+				w.Expect(shell.removed).To(BeEmpty())
+				w.Expect(w.status().Restore).NotTo(BeNil())
+				return
+			}
+			w.Expect(w.status().Restore).To(BeNil())
+			if w.api.Get(t.Context(), client.ObjectKey{Namespace: key.Namespace, Name: "m1"}, &clusterv1.Machine{}) == nil {
+				w.Expect(shell.removed).To(ContainElement(HaveSuffix("/recovery/snapshot-recover-r1'")))
+			}
+		})
+	}
+}
+
+// Until a snapshot is due, which may be tomorrow, nothing else makes the controller look after what is left.
+func TestAQuorumThatIsThereAgainIsLookedAt(t *testing.T) {
+	g := NewWithT(t)
+	was, is := &controlplanev1.QuoinControlPlane{}, &controlplanev1.QuoinControlPlane{}
+	is.Status.Etcd = &controlplanev1.EtcdStatus{Agreed: ptr.To(false)}
+	g.Expect(ofInterest().Update(event.UpdateEvent{ObjectOld: was, ObjectNew: is})).To(BeFalse())
+	is.Status.Etcd.Agreed = ptr.To(true)
+	g.Expect(ofInterest().Update(event.UpdateEvent{ObjectOld: was, ObjectNew: is})).To(BeTrue())
 }

@@ -31,7 +31,7 @@ func ofInterest() predicate.Predicate {
 				!maps.Equal(before.Annotations, after.Annotations) ||
 				len(before.OwnerReferences) != len(after.OwnerReferences) ||
 				!requested(before).Equal(requested(after)) ||
-				initialized(before) != initialized(after))
+				initialized(before) != initialized(after) || quorate(before) != quorate(after))
 		},
 	}
 }
@@ -45,6 +45,11 @@ func requested(controlPlane *controlplanev1.QuoinControlPlane) time.Time {
 
 func initialized(controlPlane *controlplanev1.QuoinControlPlane) bool {
 	return ptr.Deref(controlPlane.Status.Initialization.ControlPlaneInitialized, false)
+}
+
+// quorate reports whether etcd had a quorum when it was read last.
+func quorate(controlPlane *controlplanev1.QuoinControlPlane) bool {
+	return controlPlane.Status.Etcd != nil && ptr.Deref(controlPlane.Status.Etcd.Agreed, false)
 }
 
 // controlPlaneOfCluster names the QuoinControlPlane of a Cluster.
