@@ -62,6 +62,9 @@ type Pivot struct {
 // ErrRefused is what a pivot ends with that cannot go on by itself. Nothing was written since it was found.
 var ErrRefused = errors.New("refused")
 
+// ErrNotYet is a refusal that may pass by itself: a check of the preflight has failed, or another run is at work.
+var ErrNotYet = fmt.Errorf("%w", ErrRefused)
+
 // ErrUndone is what a pivot ends with that was undone, because it could not be finished.
 var ErrUndone = errors.New("undone")
 
@@ -137,7 +140,7 @@ func (p *Pivot) prepare(ctx context.Context, wish pivot.Wish) (*pivot.Journal, p
 		return nil, w, err
 	}
 	if why := j.HeldFrom(p.holder, p.time()); why != "" {
-		return nil, w, fmt.Errorf("%w: %s", ErrRefused, why)
+		return nil, w, fmt.Errorf("%w: %s", ErrNotYet, why)
 	}
 	return j, w, nil
 }
@@ -213,7 +216,7 @@ func (p *Pivot) Status(ctx context.Context) (Status, error) {
 // refusal is for a run that has done nothing yet.
 func refusal(err error) error {
 	if errors.Is(err, errOvertaken) {
-		return fmt.Errorf("%w: %w", ErrRefused, err)
+		return fmt.Errorf("%w: %w", ErrNotYet, err)
 	}
 	return err
 }
@@ -249,7 +252,7 @@ func (p *Pivot) begin(ctx context.Context, wish pivot.Wish) (*pivot.Journal, err
 		for _, check := range pivot.Preflight(facts) {
 			switch check.Result {
 			case pivot.Failed:
-				err = errors.Join(err, fmt.Errorf("%w: %s: %s", ErrRefused, check.Name, check.Message))
+				err = errors.Join(err, fmt.Errorf("%w: %s: %s", ErrNotYet, check.Name, check.Message))
 			case pivot.Warning:
 				p.Report("warning: %s: %s", check.Name, check.Message)
 			case pivot.Passed:

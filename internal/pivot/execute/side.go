@@ -185,21 +185,32 @@ var errOvertaken = errors.New("another run goes on with this pivot, and Clusters
 	"look at `clusterctl quoin status`, and run the same command again")
 
 // journal reads that of the side; nil when there is none.
-func (s *Side) journal(ctx context.Context, namespace string) (*pivot.Journal, error) {
-	kept := &corev1.ConfigMap{}
-	s.version = ""
-	if err := s.Client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: JournalName}, kept); err != nil {
-		if apierrors.IsNotFound(err) {
-			return nil, nil
-		}
-		return nil, fmt.Errorf("reading the journal of the %s: %w", s.Name, err)
-	}
-	s.version = kept.ResourceVersion
-	j := &pivot.Journal{}
-	if err := json.Unmarshal([]byte(kept.Data[journalKey]), j); err != nil {
-		return nil, fmt.Errorf("decoding the journal of the %s (ConfigMap %s/%s): %w", s.Name, namespace, JournalName, err)
+func (s *Side) journal(ctx context.Context, namespace string) (j *pivot.Journal, err error) {
+	if j, s.version, err = readJournal(ctx, s.Client, namespace); err != nil {
+		return nil, fmt.Errorf("the %s: %w", s.Name, err)
 	}
 	return j, nil
+}
+
+// Journal is what a management cluster has written down of a namespace's last pivot; nil when there is nothing.
+func Journal(ctx context.Context, c client.Reader, namespace string) (*pivot.Journal, error) {
+	j, _, err := readJournal(ctx, c, namespace)
+	return j, err
+}
+
+func readJournal(ctx context.Context, c client.Reader, namespace string) (j *pivot.Journal, version string, err error) {
+	kept := &corev1.ConfigMap{}
+	if err := c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: JournalName}, kept); err != nil {
+		if apierrors.IsNotFound(err) {
+			return nil, "", nil
+		}
+		return nil, "", fmt.Errorf("reading ConfigMap %s/%s: %w", namespace, JournalName, err)
+	}
+	j = &pivot.Journal{}
+	if err := json.Unmarshal([]byte(kept.Data[journalKey]), j); err != nil {
+		return nil, "", fmt.Errorf("decoding the journal of ConfigMap %s/%s: %w", namespace, JournalName, err)
+	}
+	return j, kept.ResourceVersion, nil
 }
 
 // keep writes the journal of the side over the one that was read or written last, or that the holder wrote and had no
