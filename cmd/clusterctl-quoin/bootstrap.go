@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/clientcmd"
@@ -77,6 +78,9 @@ func (b *bootstrap) addCreation(command *cobra.Command) {
 	flags.DurationVar(&b.wait, "wait", 2*time.Minute, "how long to wait until that node is ready")
 }
 
+// scratchPrefix is how folders of the workspace begin that are there while kind makes a cluster.
+const scratchPrefix = ".kind-"
+
 // kindName is what kind calls it.
 func kindName(cluster string) string { return "quoin-" + cluster }
 
@@ -85,12 +89,30 @@ func (b *bootstrap) create(_ context.Context, w workspace, name string) error {
 	if err != nil {
 		return fmt.Errorf("listing kind clusters: %w", err)
 	}
-	if !slices.Contains(existing, kindName(name)) {
+	runs := slices.Contains(existing, kindName(name))
+	interrupted, err := filepath.Glob(filepath.Join(w.dir, scratchPrefix+"*"))
+	if err != nil {
+		return fmt.Errorf("reading the workspace: %w", err)
+	}
+	for _, scratch := range interrupted {
+		if runs && !w.hasBootstrap() {
+			// kind lists it before it is whole, and nobody was handed its kubeconfig.
+			fmt.Fprintf(b.out, "bootstrap cluster %s was interrupted while it was made, and is made again\n", kindName(name))
+			if err := b.kind.Delete(kindName(name), filepath.Join(scratch, "kubeconfig")); err != nil {
+				return fmt.Errorf("deleting what was begun of the bootstrap cluster: %w", err)
+			}
+			runs = false
+		}
+		if err := os.RemoveAll(scratch); err != nil {
+			return fmt.Errorf("removing what was left of kind: %w", err)
+		}
+	}
+	if !runs {
 		if err := os.MkdirAll(w.dir, 0o700); err != nil {
 			return fmt.Errorf("making the workspace: %w", err)
 		}
 		// kind writes a kubeconfig to the path that it is given, and in the user's own file otherwise.
-		scratch, err := os.MkdirTemp(w.dir, ".kind-")
+		scratch, err := os.MkdirTemp(w.dir, scratchPrefix)
 		if err != nil {
 			return fmt.Errorf("making the workspace: %w", err)
 		}
@@ -105,6 +127,9 @@ func (b *bootstrap) create(_ context.Context, w workspace, name string) error {
 		}
 		if err := b.kind.Create(kindName(name), options...); err != nil {
 			return fmt.Errorf("making the bootstrap cluster: %w", err)
+		}
+		if err := os.RemoveAll(scratch); err != nil { // it is whole, before anybody can use it
+			return fmt.Errorf("removing what was left of kind: %w", err)
 		}
 	}
 	kubeconfig, err := b.kind.KubeConfig(kindName(name), false)
@@ -136,8 +161,14 @@ func (b *bootstrap) remove(ctx context.Context, w workspace, name string) error 
 				execute.ErrRefused, err)
 		}
 		if managed != "" {
-			return fmt.Errorf("%w: the bootstrap cluster manages %s: pivot them away or delete them first, or use --force",
-				execute.ErrRefused, managed)
+			return fmt.Errorf("%w: the bootstrap cluster %s first, or use --force", execute.ErrRefused, managed)
+		}
+		charge, _, err := w.inCharge()
+		if err == nil && charge.Bootstrap && !charge.Open {
+			err = w.forget() // nothing is left of what the last pivot brought there
+		}
+		if err != nil {
+			return err
 		}
 	}
 	if err := b.kind.Delete(kindName(name), w.bootstrapKubeconfig()); err != nil {
@@ -159,7 +190,8 @@ func (b *bootstrap) kubeconfigPath(_ context.Context, w workspace, name string) 
 	return nil
 }
 
-// managedBy names the first Cluster or host that a management cluster has; empty when it has none, or no Cluster API.
+// managedBy says what keeps a management cluster from being deleted: the first Cluster or host that it has, or a pivot that
+// is not finished. It is empty when there is none.
 func managedBy(ctx context.Context, kubeconfig []byte) (string, error) {
 	config, err := clientcmd.RESTConfigFromKubeConfig(kubeconfig)
 	if err != nil {
@@ -167,7 +199,8 @@ func managedBy(ctx context.Context, kubeconfig []byte) (string, error) {
 	}
 	config.Timeout = 20 * time.Second
 	scheme := runtime.NewScheme()
-	if err := errors.Join(clusterv1.AddToScheme(scheme), infrav1.AddToScheme(scheme)); err != nil {
+	err = errors.Join(corev1.AddToScheme(scheme), clusterv1.AddToScheme(scheme), infrav1.AddToScheme(scheme))
+	if err != nil {
 		return "", err
 	}
 	c, err := client.New(config, client.Options{Scheme: scheme})
@@ -187,7 +220,22 @@ func managedBy(ctx context.Context, kubeconfig []byte) (string, error) {
 			return "", err
 		}
 		if len(items) > 0 {
-			return kind + " " + client.ObjectKeyFromObject(items[0].(client.Object)).String(), nil
+			return fmt.Sprintf("manages %s %s: pivot them away or delete them", kind,
+				client.ObjectKeyFromObject(items[0].(client.Object))), nil
+		}
+	}
+	journals := &corev1.ConfigMapList{}
+	err = c.List(ctx, journals, client.MatchingFields{"metadata.name": execute.JournalName})
+	if err != nil && !meta.IsNoMatchError(err) {
+		return "", fmt.Errorf("listing journals: %w", err)
+	}
+	for i := range journals.Items {
+		namespace := journals.Items[i].Namespace
+		if j, err := execute.Journal(ctx, c, namespace); err != nil {
+			return "", err
+		} else if j.Open() {
+			return fmt.Sprintf("is a side of the pivot of namespace %s, which is %s: finish that or undo it with --abort",
+				namespace, j.Phase), nil
 		}
 	}
 	return "", nil

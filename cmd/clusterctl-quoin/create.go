@@ -38,8 +38,8 @@ const (
 
 // creationFound is how far the creation of a cluster is, as it is found.
 type creationFound struct {
-	// Bootstrap says that kind has the bootstrap cluster.
-	Bootstrap bool
+	// Bootstrap says that kind has the bootstrap cluster and the workspace its kubeconfig, Left that one of them does.
+	Bootstrap, Left bool
 	// Lacks are the providers that the bootstrap cluster does not have, and LacksHere those of the cluster itself.
 	Lacks, LacksHere []string
 	// Applied says that this run has applied the files: a file that was edited since the last run counts.
@@ -48,23 +48,20 @@ type creationFound struct {
 	Initialized, Settled bool
 	// Network says that the network plugin's file is applied, or that there is none.
 	Network bool
-	// Pivot is the phase of the journal; empty when there is none.
-	Pivot pivot.Phase
+	// Open says that a pivot is not finished, Moved that the bootstrap cluster is not in charge any more.
+	Open, Moved bool
 }
 
 // next is what comes next. After the pivot has begun nothing is applied to the bootstrap cluster any more, and only one
 // that is done leads to its deletion (S0-69).
 func (p creationFound) next() stage {
-	switch p.Pivot {
-	case pivot.Done:
-		if p.Bootstrap {
-			return removeBootstrap
-		}
-		return created
-	case pivot.Copying, pivot.Undoing, pivot.Releasing:
-		return pivotHere
-	}
 	switch {
+	case p.Open:
+		return pivotHere
+	case p.Moved && p.Left:
+		return removeBootstrap
+	case p.Moved:
+		return created
 	case !p.Bootstrap:
 		return makeBootstrap
 	case len(p.Lacks) > 0:
@@ -171,6 +168,10 @@ func (c *creation) run(ctx context.Context, name string) error {
 	}
 	if err := reachAll(ctx, s, c.say); err != nil {
 		return s.directions(err)
+	}
+	if !samePath(s.by, w.kubeconfig()) {
+		fmt.Fprintf(c.out, "cluster %s is there, and %s reaches what manages it\n", name, s.by)
+		return nil
 	}
 	fmt.Fprintf(c.out, "cluster %s manages itself: %s\n", name, w.kubeconfig())
 	return nil

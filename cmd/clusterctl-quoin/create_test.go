@@ -10,8 +10,6 @@ import (
 	"fmt"
 	"io/fs"
 	"net"
-	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
@@ -51,7 +49,7 @@ func (m *memorySite) reach(_ context.Context, next stage) error {
 	p := &m.found
 	switch next {
 	case makeBootstrap:
-		p.Bootstrap, p.Lacks, p.LacksHere = true, []string{"quoin"}, []string{"quoin"}
+		p.Bootstrap, p.Left, p.Lacks, p.LacksHere = true, true, []string{"quoin"}, []string{"quoin"}
 	case installThere:
 		p.Lacks = nil
 	case applyObjects:
@@ -65,16 +63,16 @@ func (m *memorySite) reach(_ context.Context, next stage) error {
 	case installHere:
 		p.LacksHere = nil
 	case pivotHere:
-		p.Pivot = pivot.Releasing
+		p.Open = true
 		if err := m.fail(next, true); err != nil {
 			return err
 		}
-		p.Pivot, m.managed = pivot.Done, false
+		p.Open, p.Moved, m.managed = false, true, false
 	case removeBootstrap:
 		if m.managed {
 			return errors.New("the only management cluster is deleted")
 		}
-		p.Bootstrap = false
+		p.Bootstrap, p.Left = false, false
 	}
 	return m.fail(next, true)
 }
@@ -99,13 +97,13 @@ func TestACreationThatFailsGoesOn(t *testing.T) {
 					return nil
 				}}
 				g.Expect(reachAll(t.Context(), m, silent)).To(MatchError(broken))
-				g.Expect(m.found.Bootstrap).To(Equal(m.found.Pivot == pivot.Done && fatal == removeBootstrap && !after ||
+				g.Expect(m.found.Bootstrap).To(Equal(m.found.Moved && fatal == removeBootstrap && !after ||
 					fatal != removeBootstrap && (fatal != makeBootstrap || after)), "kept after a failure")
 				m.fail = func(stage, bool) error { return nil }
 				m.found.Applied = false // another run
 				g.Expect(reachAll(t.Context(), m, silent)).To(Succeed())
 				g.Expect(m.found.Bootstrap).To(BeFalse(), "deleted after success")
-				g.Expect(m.found.Pivot).To(Equal(pivot.Done))
+				g.Expect(m.found.Moved).To(BeTrue())
 				count := map[stage]int{}
 				for _, s := range m.log {
 					count[s]++
@@ -212,7 +210,8 @@ func TestOnlyAClusterThatHasAllItsMachinesMoves(t *testing.T) {
 	g.Expect(flapped).To(BeTrue())
 }
 
-// A pivot that is refused, or that was undone, leaves everything where it was, and is tried until the time is over.
+// A pivot whose preflight fails, or that was undone, leaves everything where it was, and is tried until the time is over. One
+// that a person has to see to, or that is undone each time, is not: each try pauses the source.
 func TestAPivotIsTriedUntilItMay(t *testing.T) {
 	g := NewWithT(t)
 	var answers []error
@@ -229,63 +228,155 @@ func TestAPivotIsTriedUntilItMay(t *testing.T) {
 			return nil
 		})
 	}
-	answers = []error{fmt.Errorf("%w: it is paused", execute.ErrRefused),
-		fmt.Errorf("%w: a Machine is new", execute.ErrUndone)}
+	undone := fmt.Errorf("%w: a Machine is new", execute.ErrUndone)
+	answers = []error{fmt.Errorf("%w: it rolls out", execute.ErrNotYet), undone}
 	g.Expect(try(time.Minute)).To(Succeed())
 	g.Expect(tries).To(Equal(3))
 	broken := errors.New("no route")
 	answers = []error{broken}
 	g.Expect(try(time.Minute)).To(MatchError(broken))
-	answers = slices.Repeat([]error{execute.ErrRefused}, 1000)
+	answers = slices.Repeat([]error{execute.ErrNotYet}, 1000)
 	g.Expect(try(20 * time.Millisecond)).To(MatchError(ContainSubstring("it may not begin after 20ms")))
+	answers = []error{execute.ErrRefused}
+	g.Expect(try(time.Minute)).To(MatchError(execute.ErrRefused))
+	g.Expect(tries).To(Equal(1))
+	answers = slices.Repeat([]error{undone}, 1000)
+	g.Expect(try(time.Minute)).To(And(MatchError(execute.ErrUndone), MatchError(ContainSubstring("undone 3 times"))))
+	g.Expect(tries).To(Equal(3))
 }
 
-// A dry run says what comes next by what is found, and writes nothing: not to kind, not to a management cluster, and
-// not to the workspace.
+// A pivot that is under way is not cut off when the time is over in which it might begin, and one that is interrupted says
+// what it left paused.
+func TestAPivotThatIsUnderWayIsNotCutOff(t *testing.T) {
+	for name, row := range map[string]struct {
+		interrupt bool
+		want      OmegaMatcher
+	}{
+		"the time is over": {false, Succeed()},
+		"interrupted":      {true, MatchError(ContainSubstring("Clusters are paused on the source"))},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, stop := context.WithCancel(t.Context())
+				defer stop()
+				err := whenItMay(ctx, time.Second, time.Minute, func(string, ...any) {}, func(ctx context.Context) error {
+					if row.interrupt {
+						stop()
+					}
+					select {
+					case <-ctx.Done():
+						return fmt.Errorf("Clusters are paused on the source: %w", ctx.Err())
+					case <-time.After(time.Hour):
+						return nil
+					}
+				})
+				NewWithT(t).Expect(err).To(row.want)
+			})
+		})
+	}
+}
+
+// What comes next is found in the workspace, in kind and in both management clusters, wherever the last pivot led. A dry run
+// says so, and writes nothing: not to kind, not to a management cluster, and not to the workspace.
 func TestADryRunOfACreationWritesNothing(t *testing.T) {
 	const cluster = "apiVersion: cluster.x-k8s.io/v1beta2\nkind: Cluster\nmetadata: {name: prod, namespace: site}\n"
+	const open, done = pivot.Releasing, pivot.Done
+	journal := func(phase pivot.Phase) string { return journalOf("site", phase) }
+	birth, wayThere, wayHome := trip("kind", "self"), trip("self", "kind"), back("kind", "self")
 	for name, row := range map[string]struct {
-		bootstrap bool
-		pivot     pivot.Phase
-		next      stage
+		kind, file  bool // that kind has the bootstrap cluster, and the workspace its kubeconfig
+		there, self []string
+		last        *trips
+		phase       pivot.Phase
+		next        stage
+		refused     string
 	}{
-		"nothing is there":         {next: makeBootstrap},
-		"no provider is there":     {bootstrap: true, next: installThere},
-		"a pivot is not finished":  {bootstrap: true, pivot: pivot.Releasing, next: pivotHere},
-		"everything is there":      {bootstrap: true, pivot: pivot.Done, next: removeBootstrap},
-		"the cluster runs already": {pivot: pivot.Done, next: created},
+		"nothing is there":             {next: makeBootstrap},
+		"its kubeconfig is lost":       {kind: true, next: makeBootstrap},
+		"no provider is there":         {kind: true, file: true, next: installThere},
+		"providers are there":          {kind: true, file: true, there: providersThere, next: applyObjects},
+		"a pivot is not finished":      {kind: true, file: true, last: birth, phase: open, next: pivotHere},
+		"everything is there":          {kind: true, file: true, last: birth, phase: done, self: []string{cluster}, next: removeBootstrap},
+		"only its kubeconfig is left":  {file: true, last: birth, phase: done, self: []string{cluster}, next: removeBootstrap},
+		"the cluster runs already":     {last: birth, phase: done, self: []string{cluster}, next: created},
+		"it was upgraded from outside": {last: wayHome, phase: done, self: []string{cluster}, next: created},
+		"the way to there was undone":  {last: wayThere, phase: pivot.Undone, self: []string{cluster}, next: created},
+		"the cluster was deleted":      {last: birth, phase: done, refused: "which has none"},
+		"its birth was undone":         {kind: true, file: true, there: append(providersThere, cluster), last: birth, phase: pivot.Undone, next: applyObjects},
+		"it is upgraded from there":    {kind: true, file: true, there: append(providersThere, cluster), last: wayThere, phase: done, refused: "pivot prod --back"},
+		"its way home was undone":      {kind: true, file: true, there: append(providersThere, cluster), last: wayHome, phase: pivot.Undone, refused: "pivot prod --back"},
+		"it was deleted there":         {kind: true, file: true, there: providersThere, last: wayThere, phase: done, next: applyObjects},
+		"what manages it is gone":      {last: wayThere, phase: done, refused: "the bootstrap cluster is gone"},
+		"the workspace is lost in a pivot": {kind: true, file: true, there: append(providersThere, cluster, journal(open)),
+			next: pivotHere},
+		"the workspace is lost after it": {kind: true, file: true, there: append(providersThere, journal(done)),
+			refused: "does not say where it is"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g, dir, out := NewWithT(t), t.TempDir(), &bytes.Buffer{}
-			there := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				if r.Method != http.MethodGet {
-					t.Errorf("%s %s", r.Method, r.URL)
-				}
-				serveNothing(w, r)
-			}))
-			defer there.Close()
 			file := filepath.Join(dir, "prod.yaml")
 			g.Expect(os.WriteFile(file, []byte(cluster), 0o600)).To(Succeed())
 			fake := &fakeKind{clusters: map[string]string{}}
 			w := workspace{filepath.Join(dir, "workspace", "prod")}
-			if row.bootstrap {
+			there, self := newServed(t, row.there...), newServed(t, row.self...)
+			if row.kind {
 				fake.clusters[kindName("prod")] = "its kubeconfig"
-				g.Expect(w.write(w.bootstrapKubeconfig(), kubeconfigOf(g, there))).To(Succeed())
 			}
-			if row.pivot != "" {
-				g.Expect((&local{w, record{}}).Save(&pivot.Journal{ID: "a", Phase: row.pivot})).To(Succeed())
+			if row.file {
+				g.Expect(w.write(w.bootstrapKubeconfig(), kubeconfigOf(g, there.Server))).To(Succeed())
+			}
+			if row.last != nil {
+				g.Expect(w.write(w.kubeconfig(), kubeconfigOf(g, self.Server))).To(Succeed())
+				row.last.save(g, w, row.phase)
 			}
 			before := filesOf(g, dir)
 			o := &options{workspace: filepath.Dir(w.dir), out: out}
 			c := &creation{options: o, bootstrap: bootstrap{options: o, kind: fake}, files: []string{file}, dryRun: true,
 				providers: providers{core: "cluster-api", infras: []string{"quoin"}}}
-			g.Expect(c.run(t.Context(), "prod")).To(Succeed())
-			g.Expect(out.String()).To(Equal("next: " + string(row.next) + "\n"))
+			err := c.run(t.Context(), "prod")
+			if row.refused != "" {
+				g.Expect(err).To(And(MatchError(execute.ErrRefused), MatchError(ContainSubstring(row.refused))))
+			} else {
+				g.Expect(err).NotTo(HaveOccurred())
+				g.Expect(out.String()).To(Equal("next: " + string(row.next) + "\n"))
+			}
 			g.Expect(fake.created).To(BeZero())
-			g.Expect(fake.clusters).To(HaveLen(map[bool]int{true: 1}[row.bootstrap]))
+			g.Expect(fake.clusters).To(HaveLen(map[bool]int{true: 1}[row.kind]))
 			g.Expect(filesOf(g, dir)).To(Equal(before))
+			g.Expect(append(there.writes, self.writes...)).To(BeEmpty())
 		})
 	}
+}
+
+// A cluster that was deleted from the bootstrap cluster is created anew, and what the workspace knew of the old one goes. What
+// is applied there, and the network plugin, has the namespace that kubectl would take.
+func TestWhatIsAppliedAnew(t *testing.T) {
+	const plugin = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: cni}\n---\n" +
+		"apiVersion: v1\nkind: Namespace\nmetadata: {name: cni}\n"
+	g, dir := NewWithT(t), t.TempDir()
+	there, self := newServed(t, providersThere...), newServed(t)
+	w := workspace{filepath.Join(dir, "prod")}
+	g.Expect(w.write(w.bootstrapKubeconfig(), kubeconfigOf(g, there.Server))).To(Succeed())
+	g.Expect(w.write(filepath.Join(w.dir, "cni.yaml"), []byte(plugin))).To(Succeed())
+	trip("self", "kind").save(g, w, pivot.Done)
+	o := &options{workspace: dir, out: &bytes.Buffer{}}
+	s := &realSite{creation: &creation{options: o, network: filepath.Join(w.dir, "cni.yaml"),
+		providers: providers{core: "cluster-api", infras: []string{"quoin"}},
+		bootstrap: bootstrap{options: o, kind: &fakeKind{clusters: map[string]string{kindName("prod"): ""}}}},
+		workspace: w, name: "prod", namespace: "site"}
+	g.Expect(s.next(t.Context())).To(Equal(applyObjects))
+	g.Expect(s.reach(t.Context(), applyObjects)).To(Succeed())
+	g.Expect(w.lastPivot()).To(BeNil())
+
+	g.Expect(w.write(w.kubeconfig(), kubeconfigOf(g, self.Server))).To(Succeed())
+	target, err := cluster.NewProxy(s.targetKubeconfig()).NewClient(t.Context())
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(s.networkThere(t.Context(), target)).To(BeFalse())
+	objects, err := readObjects([]string{s.network})
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(s.apply(t.Context(), target, objects)).To(Succeed())
+	g.Expect(self.writes).To(Equal([]string{"PATCH /api/v1/namespaces/default/configmaps/cni", "PATCH /api/v1/namespaces/cni"}))
+	g.Expect(s.networkThere(t.Context(), target)).To(BeTrue())
 }
 
 // filesOf a folder, with what is in them.
@@ -323,7 +414,6 @@ func (l *library) ApplyUpgrade(_ context.Context, options clusterctl.ApplyUpgrad
 //
 // Proves: S0-61, S0-62
 func TestProvidersAreRenewedFirst(t *testing.T) {
-	g := NewWithT(t)
 	item := func(name, next string) cluster.UpgradeItem {
 		return cluster.UpgradeItem{NextVersion: next,
 			Provider: clusterctlv1.Provider{ObjectMeta: metav1.ObjectMeta{Name: name}, Version: "v0.1.0"}}
@@ -368,20 +458,54 @@ func TestProvidersAreRenewedFirst(t *testing.T) {
 				HaveField("Kubeconfig.Path", "home"))))
 		})
 	}
-	o := &options{workspace: t.TempDir()}
-	g.Expect(os.MkdirAll(filepath.Join(o.workspace, "prod"), 0o700)).To(Succeed())
-	for _, of := range []struct{ file, at, home string }{
-		{"", "", ""}, {"kubeconfig", "kubeconfig", "kubeconfig"},
-		{"bootstrap.kubeconfig", "bootstrap.kubeconfig", "kubeconfig"},
+}
+
+// Who is asked is the management cluster that the last pivot left in charge, in the namespace that it moved.
+func TestWhoIsAsked(t *testing.T) {
+	for name, row := range map[string]struct {
+		files     []string
+		last      *trips
+		phase     pivot.Phase
+		at, home  string
+		namespace string
+	}{
+		"nothing is known":           {},
+		"the cluster itself":         {files: []string{"self"}, at: "self", home: "self"},
+		"no pivot was":               {files: []string{"self", "kind"}, at: "kind", home: "self"},
+		"born":                       {files: []string{"self", "kind"}, last: trip("kind", "self"), phase: pivot.Done, at: "self", home: "self", namespace: "site"},
+		"its birth was undone":       {files: []string{"self", "kind"}, last: trip("kind", "self"), phase: pivot.Undone, at: "kind", home: "self", namespace: "site"},
+		"there":                      {files: []string{"other", "kind"}, last: trip("other", "kind"), phase: pivot.Done, at: "kind", home: "other", namespace: "site"},
+		"back":                       {files: []string{"other", "kind"}, last: back("kind", "other"), phase: pivot.Done, at: "other", home: "other", namespace: "site"},
+		"under way":                  {files: []string{"self", "kind"}, last: trip("kind", "self"), phase: pivot.Copying, at: "kind", home: "self"},
+		"who was in charge is gone":  {files: []string{"self"}, last: trip("self", "kind"), phase: pivot.Done, at: "self", home: "self"},
+		"the bootstrap cluster went": {files: []string{"self"}, last: trip("kind", "self"), phase: pivot.Done, at: "self", home: "self", namespace: "site"},
 	} {
-		if of.file != "" {
-			g.Expect(os.WriteFile(filepath.Join(o.workspace, "prod", of.file), nil, 0o600)).To(Succeed())
-		}
-		for home, want := range map[bool]string{false: of.at, true: of.home} {
-			found, _, err := o.managing("prod", home)
+		t.Run(name, func(t *testing.T) {
+			g, dir := NewWithT(t), t.TempDir()
+			w := workspace{filepath.Join(dir, "prod")}
+			for _, file := range row.files {
+				g.Expect(w.write(pathOf(w, file), nil)).To(Succeed())
+			}
+			if row.last != nil {
+				row.last.save(g, w, row.phase)
+			}
+			for home, want := range map[bool]string{false: row.at, true: row.home} {
+				o := &options{workspace: dir}
+				found, _, err := o.managing("prod", home)
+				g.Expect(err).NotTo(HaveOccurred())
+				if want != "" {
+					want = pathOf(w, want)
+				}
+				g.Expect(found.Path).To(Equal(want), "home: %t", home)
+				if !home {
+					g.Expect(o.namespace).To(Equal(row.namespace))
+				}
+			}
+			named := &options{workspace: dir, kubeconfig: cluster.Kubeconfig{Path: "named"}}
+			found, _, err := named.managing("prod", false)
 			g.Expect(err).NotTo(HaveOccurred())
-			g.Expect(filepath.Base(found.Path)).To(Equal(filepath.Base(want)))
-		}
+			g.Expect(found).To(Equal(named.kubeconfig))
+		})
 	}
 }
 

@@ -5,6 +5,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -12,6 +13,7 @@ import (
 	"sigs.k8s.io/cluster-api/cmd/clusterctl/client/cluster"
 
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/pivot"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/pivot/execute"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/upgrade"
 )
 
@@ -36,9 +38,10 @@ type detour struct {
 
 // detourFound is how far a detour is, as it is found.
 type detourFound struct {
-	// Bootstrap says that kind has the bootstrap cluster, and Lacks are the providers that it does not have.
-	Bootstrap bool
-	Lacks     []string
+	// Bootstrap says that kind has the bootstrap cluster and the workspace its kubeconfig, Left that one of them does.
+	Bootstrap, Left bool
+	// Lacks are the providers that the bootstrap cluster does not have.
+	Lacks []string
 	// Open is the stage whose pivot is not finished; There says that the last one led to the bootstrap cluster.
 	Open  stage
 	There bool
@@ -56,7 +59,7 @@ func (f detourFound) next() stage {
 		return pivotHome
 	case f.There:
 		return upgradeThere
-	case f.Upgraded && f.Bootstrap:
+	case f.Upgraded && f.Left:
 		return removeBootstrap
 	case f.Upgraded:
 		return created
@@ -68,64 +71,65 @@ func (f detourFound) next() stage {
 	return pivotThere
 }
 
-// pivots says where the last pivot led, if it is finished.
-func (f *detourFound) pivots(last *record, bootstrap string) {
-	if last == nil || last.Journal == nil {
-		return
-	}
-	there := last.Target.Path == bootstrap
+// pivots says where the last pivot led, or leads.
+func (f *detourFound) pivots(c charge) {
+	f.There = c.Bootstrap && !c.Open
 	switch {
-	case last.Journal.Open() && there:
+	case c.Open && c.Bootstrap:
 		f.Open = pivotThere
-	case last.Journal.Open():
+	case c.Open:
 		f.Open = pivotHome
-	case there:
-		f.There = last.Journal.Phase == pivot.Done
-	case last.Back:
-		f.There = last.Journal.Phase == pivot.Undone && last.Source.Path == bootstrap
 	}
 }
 
 // next implements site.
 func (d *detour) next(ctx context.Context) (stage, error) {
-	f := detourFound{}
-	last, err := d.workspace.lastPivot()
+	f, err := d.look(ctx)
+	return f.next(), err
+}
+
+// look finds how far it is. While nothing has moved, the management cluster at home is asked whether it would take the
+// upgrade: what is not wanted, or is in the way, moves nothing.
+func (d *detour) look(ctx context.Context) (f detourFound, err error) {
+	charge, _, err := d.workspace.inCharge()
 	if err != nil {
-		return "", err
+		return f, err
 	}
-	there := d.there()
-	f.pivots(last, there.Path)
+	f.pivots(charge)
 	kinds, err := d.bootstrap.kind.List()
 	if err != nil {
-		return "", fmt.Errorf("listing kind clusters: %w", err)
+		return f, fmt.Errorf("listing kind clusters: %w", err)
 	}
-	f.Bootstrap = slices.Contains(kinds, kindName(d.wish.ClusterName)) && d.workspace.hasBootstrap()
+	runs := slices.Contains(kinds, kindName(d.wish.ClusterName))
+	f.Bootstrap, f.Left = runs && d.workspace.hasBootstrap(), runs || d.workspace.hasBootstrap()
 	if f.Open != "" {
-		return f.next(), nil
+		return f, nil
 	}
-	manages := d.home
+	manages, there := d.home, d.there()
 	if f.There {
 		manages = there
 	}
 	c, namespace, err := d.readerOf(manages)
 	if err != nil {
-		return "", err
+		return f, err
 	}
 	u, err := upgradeOf(ctx, c, namespace, d.wish.ClusterName)
 	if err != nil {
-		return "", err
+		return f, err
 	}
 	f.Upgraded = u != nil && upgrade.Completed(u) && d.wants(u)
-	if f.Bootstrap && !f.There && !f.Upgraded {
-		c, err := cluster.NewProxy(there).NewClient(ctx)
-		if err != nil {
-			return "", fmt.Errorf("reaching the bootstrap cluster: %w", err)
-		}
-		if f.Lacks, err = d.providers.lacks(ctx, c); err != nil {
-			return "", err
-		}
+	if f.There || f.Upgraded {
+		return f, nil
 	}
-	return f.next(), nil
+	if _, _, err := d.request(ctx, c, namespace, true); err != nil || !f.Bootstrap {
+		return f, err
+	}
+	bootstrap, err := cluster.NewProxy(there).NewClient(ctx)
+	if err != nil {
+		return f, fmt.Errorf("reaching the bootstrap cluster: %w", err)
+	}
+	f.Lacks, err = d.providers.lacks(ctx, bootstrap)
+	return f, err
 }
 
 // there reaches the bootstrap cluster.
@@ -161,6 +165,14 @@ func (d *detour) reach(ctx context.Context, next stage) error {
 		}
 		return d.run(ctx, c, namespace)
 	case pivotHome:
+		charge, last, err := d.workspace.inCharge()
+		if err != nil {
+			return err
+		}
+		if !charge.Open && !charge.Returned || charge.Open && !last.Back {
+			// A way home that was not one back: a birth that was undone, or is not finished.
+			return d.pivot(ctx, &pivotOptions{to: charge.Home}, d.there())
+		}
 		return d.pivot(ctx, &pivotOptions{back: true}, cluster.Kubeconfig{})
 	case removeBootstrap:
 		return d.bootstrap.remove(ctx, d.workspace, d.wish.ClusterName)
@@ -183,6 +195,13 @@ func (d *detour) take(ctx context.Context) error {
 		}
 		return err
 	}
+	_, err := retryNext(ctx, d, d.say)
+	switch {
+	case errors.Is(err, execute.ErrRefused):
+		return err // before anything was done
+	case err != nil:
+		return d.directions(err)
+	}
 	if err := reachAll(ctx, d, d.say); err != nil {
 		return d.directions(err)
 	}
@@ -194,7 +213,14 @@ func (d *detour) take(ctx context.Context) error {
 // directions says how a detour that ended early goes on, or back. A stage that is refused, or that was undone, is one
 // of several: its exit code would say that nothing was done.
 func (d *detour) directions(err error) error {
+	back := ""
+	switch charge, last, failure := d.workspace.inCharge(); {
+	case failure != nil || last == nil:
+	case charge.Open && charge.Bootstrap:
+		back = ", and\n`clusterctl quoin pivot %[2]s --abort` gives up the pivot to the bootstrap cluster, until nothing undoes it"
+	case charge.Returned || charge.Open && last.Back:
+		back = ", and\n`clusterctl quoin pivot %[2]s --back` takes it back from the bootstrap cluster without an upgrade"
+	}
 	return fmt.Errorf("%s\nThe same command goes on from where it is. `clusterctl quoin status %[2]s` says which side "+
-		"manages the cluster, and\n`clusterctl quoin pivot %[2]s --back` takes it back from the bootstrap cluster without "+
-		"an upgrade", err.Error(), d.wish.ClusterName)
+		"manages the cluster"+back, err.Error(), d.wish.ClusterName)
 }

@@ -31,6 +31,7 @@ const (
 func main() {
 	log.SetLogger(logr.Discard())
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // a second signal ends what does not listen, such as kind
 	out := progress.New(os.Stdout)
 	err := newRoot(out).ExecuteContext(ctx)
 	stop()

@@ -9,7 +9,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
@@ -87,11 +86,23 @@ func TestHelpAndTables(t *testing.T) {
 	NewWithT(t).Expect(os.WriteFile(kept.bootstrapKubeconfig(), nil, 0o600)).To(Succeed())
 	refused := fmt.Errorf("cannot pivot to the cluster itself: %w: Cluster prod is paused", execute.ErrRefused)
 	early := map[string]string{}
+	directions := map[string]error{}
+	for name, last := range map[string]*record{
+		"upgrade --use-bootstrap":                  trip("kind", "self").record(kept, pivot.Done),
+		"upgrade --use-bootstrap, going there":     trip("self", "kind").record(kept, pivot.Copying),
+		"upgrade --use-bootstrap, there":           trip("self", "kind").record(kept, pivot.Done),
+		"upgrade --use-bootstrap, on the way home": back("kind", "self").record(kept, pivot.Releasing),
+	} {
+		NewWithT(t).Expect((&local{kept, *last}).Save(last.Journal)).To(Succeed())
+		directions[name] = (&detour{raise: &raise{wish: quoinv1.ClusterUpgradeSpec{ClusterName: "prod"}}, workspace: kept}).directions(refused)
+	}
 	for name, err := range map[string]error{
 		"create":                            (&realSite{workspace: kept, namespace: "site", name: "prod"}).directions(refused),
 		"create, before there is a cluster": (&realSite{workspace: gone, namespace: "site", name: "prod"}).directions(refused),
-		"upgrade --use-bootstrap":           (&detour{raise: &raise{wish: quoinv1.ClusterUpgradeSpec{ClusterName: "prod"}}}).directions(refused),
 	} {
+		directions[name] = err
+	}
+	for name, err := range directions {
 		early[name] = fmt.Sprintf("%s\nexit code %d", strings.ReplaceAll(err.Error(), kept.dir, "quoin-workspace/prod"), exitCode(err))
 	}
 	datadriven.RunTest(t, "testdata/output.txt", func(t *testing.T, d *datadriven.TestData) string {
@@ -255,28 +266,10 @@ func kubeconfigOf(g *WithT, server *httptest.Server) []byte {
 	return content
 }
 
-// serveNothing plays an API server that has no Cluster API.
-func serveNothing(w http.ResponseWriter, r *http.Request) {
-	w.Header().Set("Content-Type", "application/json")
-	switch r.URL.Path {
-	case "/api":
-		fmt.Fprint(w, `{"kind":"APIVersions","versions":["v1"]}`)
-	case "/apis":
-		fmt.Fprint(w, `{"kind":"APIGroupList","apiVersion":"v1","groups":[]}`)
-	case "/api/v1":
-		fmt.Fprint(w, `{"kind":"APIResourceList","apiVersion":"v1","groupVersion":"v1","resources":[]}`)
-	default:
-		w.WriteHeader(http.StatusNotFound)
-		fmt.Fprint(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","code":404}`)
-	}
-}
-
 // The bootstrap cluster itself is asked what it manages: the workspace's file may be about another one, which is empty.
 func TestTheBootstrapClusterItselfIsAsked(t *testing.T) {
 	g := NewWithT(t)
-	empty := httptest.NewServer(http.HandlerFunc(serveNothing))
-	defer empty.Close()
-	content := kubeconfigOf(g, empty)
+	content := kubeconfigOf(g, newServed(t).Server)
 
 	o := &options{workspace: t.TempDir(), out: &bytes.Buffer{}}
 	w, err := o.workspaceOf("prod")
@@ -287,44 +280,65 @@ func TestTheBootstrapClusterItselfIsAsked(t *testing.T) {
 	b := &bootstrap{options: o, kind: fake}
 	g.Expect(b.remove(t.Context(), w, "prod")).To(MatchError(execute.ErrRefused))
 	g.Expect(fake.clusters).To(HaveLen(1))
+
+	// A pivot that is not finished needs it, whatever is there yet. When it is empty, what the workspace knows goes with it.
+	deletes := func(content string) error {
+		trip("self", "kind").save(g, w, pivot.Done)
+		fake.clusters[kindName("prod")] = string(kubeconfigOf(g, newServed(t, content).Server))
+		return b.remove(t.Context(), w, "prod")
+	}
+	g.Expect(deletes(journalOf("site", pivot.Copying))).To(And(MatchError(execute.ErrRefused),
+		MatchError(ContainSubstring("pivot of namespace site, which is Copying"))))
+	g.Expect(deletes("apiVersion: cluster.x-k8s.io/v1beta2\nkind: Cluster\nmetadata: {name: prod, namespace: site}\n")).To(
+		MatchError(ContainSubstring("manages Cluster site/prod")))
+	g.Expect(w.lastPivot()).NotTo(BeNil())
+	b.force = true
+	g.Expect(deletes(journalOf("site", pivot.Copying))).To(Succeed())
+	g.Expect(w.lastPivot()).NotTo(BeNil(), "somebody has to know")
+	b.force = false
+	g.Expect(deletes(journalOf("site", pivot.Done))).To(Succeed())
+	g.Expect(w.lastPivot()).To(BeNil())
+	trip("kind", "self").save(g, w, pivot.Done)
+	fake.clusters[kindName("prod")] = string(content)
+	g.Expect(b.remove(t.Context(), w, "prod")).To(Succeed())
+	g.Expect(w.lastPivot()).NotTo(BeNil(), "it went elsewhere")
+}
+
+// kind lists a cluster before it is whole. One whose making was killed is made again; one that was handed out is not.
+func TestABootstrapClusterThatIsNotWholeIsMadeAgain(t *testing.T) {
+	g := NewWithT(t)
+	w := workspace{t.TempDir()}
+	fake := &fakeKind{clusters: map[string]string{kindName("prod"): "half of it"}}
+	b := &bootstrap{options: &options{out: &bytes.Buffer{}}, kind: fake}
+	killed := func() { g.Expect(os.MkdirAll(filepath.Join(w.dir, scratchPrefix+"1"), 0o700)).To(Succeed()) }
+	killed()
+	g.Expect(b.create(t.Context(), w, "prod")).To(Succeed())
+	g.Expect(fake.created).To(Equal(1))
+	g.Expect(os.ReadFile(w.bootstrapKubeconfig())).To(Equal([]byte("a kubeconfig with its key")))
+	killed()
+	g.Expect(b.create(t.Context(), w, "prod")).To(Succeed())
+	g.Expect(fake.created).To(Equal(1))
+	g.Expect(os.ReadDir(w.dir)).To(HaveLen(1), "what kind left is gone")
 }
 
 // A bootstrap cluster is deleted when the pivot is done, and its kubeconfig with it.
 func TestTheStatusAfterTheBootstrapClusterIsGone(t *testing.T) {
 	g := NewWithT(t)
-	self := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Content-Type", "application/json")
-		group := `{"name":"cluster.x-k8s.io","versions":[{"groupVersion":"cluster.x-k8s.io/v1beta2","version":"v1beta2"}]}`
-		switch r.URL.Path {
-		case "/api":
-			fmt.Fprint(w, `{"kind":"APIVersions","versions":["v1"]}`)
-		case "/apis":
-			fmt.Fprintf(w, `{"kind":"APIGroupList","apiVersion":"v1","groups":[%s]}`, group)
-		case "/apis/cluster.x-k8s.io":
-			fmt.Fprintf(w, `{"kind":"APIGroup","apiVersion":"v1",%s`, group[1:])
-		case "/apis/cluster.x-k8s.io/v1beta2":
-			fmt.Fprint(w, `{"kind":"APIResourceList","apiVersion":"v1","groupVersion":"cluster.x-k8s.io/v1beta2",`+
-				`"resources":[{"name":"clusters","namespaced":true,"kind":"Cluster","verbs":["list"]}]}`)
-		case "/apis/cluster.x-k8s.io/v1beta2/namespaces/n/clusters":
-			fmt.Fprint(w, `{"kind":"ClusterList","apiVersion":"cluster.x-k8s.io/v1beta2","items":[`+
-				`{"metadata":{"name":"prod","namespace":"n"}}]}`)
-		default:
-			w.WriteHeader(http.StatusNotFound)
-			fmt.Fprint(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","code":404}`)
-		}
-	}))
-	defer self.Close()
-	content := kubeconfigOf(g, self)
-
+	content := kubeconfigOf(g, newServed(t,
+		"apiVersion: cluster.x-k8s.io/v1beta2\nkind: Cluster\nmetadata: {name: prod, namespace: \"n\"}\n").Server)
 	dir := t.TempDir()
 	w := workspace{filepath.Join(dir, "prod")}
 	g.Expect(w.write(w.kubeconfig(), content)).To(Succeed())
-	status := func(r record, phase pivot.Phase) (string, error) {
+	status := func(r record, phase pivot.Phase, more ...string) (string, error) {
 		r.Namespace = "n"
 		g.Expect((&local{w, r}).Save(&pivot.Journal{ID: "a", Phase: phase, Namespace: "n"})).To(Succeed())
 		var out bytes.Buffer
 		root := newRoot(&out)
-		root.SetArgs([]string{"status", "prod", "--watch", "--workspace", dir})
+		args := []string{"status", "prod", "--workspace", dir}
+		if phase != pivot.Releasing {
+			args = append(args, "--watch")
+		}
+		root.SetArgs(append(args, more...))
 		err := root.ExecuteContext(t.Context())
 		return out.String(), err
 	}
@@ -336,10 +350,19 @@ func TestTheStatusAfterTheBootstrapClusterIsGone(t *testing.T) {
 	out, err = status(record{Source: here, Target: gone}, pivot.Undone)
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(out).To(MatchRegexp(`source +acts on prod`))
-	_, err = status(record{Source: gone, Target: here}, pivot.Releasing)
-	g.Expect(err).To(MatchError(ContainSubstring(gone.Path)), "both sides are needed for the rest")
+	silent := httptest.NewServer(nil)
+	silent.Close()
+	g.Expect(w.write(filepath.Join(w.dir, "silent"), kubeconfigOf(g, silent))).To(Succeed())
+	for _, side := range []cluster.Kubeconfig{gone, {Path: filepath.Join(w.dir, "silent")}} {
+		out, err = status(record{Source: side, Target: here}, pivot.Releasing)
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect(out).To(And(MatchRegexp(`source +does not answer`), MatchRegexp(`target +acts on prod`),
+			MatchRegexp(`PHASE +Releasing`), MatchRegexp(`NEXT +Refuse: the last pivot is Releasing, and.*`+side.Path+`.*docs/pivot.md`)))
+	}
 	_, err = status(record{Source: gone, Target: gone}, pivot.Done)
 	g.Expect(err).To(MatchError(ContainSubstring(gone.Path)))
+	_, err = status(record{Source: gone, Target: here}, pivot.Done, "--kubeconfig", "named")
+	g.Expect(err).To(MatchError(ContainSubstring("/named")), "the command names a side")
 }
 
 // A pivot is watched to its end, in a line whenever something changes.
@@ -428,6 +451,10 @@ func TestThePivotBackNeedsNoHand(t *testing.T) {
 	}
 	_, err = between(pivotOptions{back: true})
 	g.Expect(err).To(MatchError(execute.ErrRefused), "back from where?")
+	var out bytes.Buffer
+	scripted := pivotOptions{options: &options{workspace: o.workspace, namespace: "n", out: &out}, back: true, output: "json"}
+	g.Expect(scripted.rehearse(t.Context(), "prod", nil)).To(MatchError(execute.ErrRefused))
+	g.Expect(out.String()).To(And(HavePrefix("{"), ContainSubstring(`"action": "Refuse"`), ContainSubstring("knows of no pivot")))
 	g.Expect(w.write(w.bootstrapKubeconfig(), nil)).To(Succeed())
 
 	there, err := between(pivotOptions{to: self})

@@ -212,15 +212,18 @@ func (p *pivotOptions) connect(ctx context.Context, name string) (*execute.Pivot
 // rehearse says what the command would do. Progress goes elsewhere, so that scripts read the rest.
 func (p *pivotOptions) rehearse(ctx context.Context, name string, progress io.Writer) error {
 	work, kept, err := p.connect(ctx, name)
-	if err != nil {
-		return err
+	var plan execute.Plan
+	if err == nil {
+		work.Report = func(format string, args ...any) { fmt.Fprintf(progress, format+"\n", args...) }
+		plan, err = work.Plan(ctx, p.wish)
 	}
-	work.Report = func(format string, args ...any) { fmt.Fprintf(progress, format+"\n", args...) }
-	plan, err := work.Plan(ctx, p.wish)
-	if err != nil {
+	switch {
+	case errors.Is(err, execute.ErrRefused) && p.output != "":
+		refused := execute.Plan{Namespace: p.namespace, Next: pivot.Step{Action: pivot.Refuse, Message: err.Error()}}
+		return errors.Join(show(p.out, p.output, refused, nil), err)
+	case err != nil:
 		return err
-	}
-	if p.output == "" {
+	case p.output == "":
 		p.heading(work, kept)
 	}
 	if err := show(p.out, p.output, plan, outlookTable(plan)); err != nil {

@@ -71,19 +71,48 @@ func (o *options) reader(name string) (client.Client, string, error) {
 	return o.readerOf(manages)
 }
 
-// managing is the management cluster that is asked, by the flags, or else by the workspace. At home none is a bootstrap
-// cluster.
+// managing is the management cluster that is asked, by the flags, or else by the workspace: the one that the last pivot
+// left in charge, with the namespace that it moved. At home none is a bootstrap cluster.
 func (o *options) managing(name string, home bool) (cluster.Kubeconfig, workspace, error) {
 	w, err := o.workspaceOf(name)
 	kubeconfig := o.kubeconfig
-	switch _, missing := os.Stat(w.kubeconfig()); {
-	case err != nil || kubeconfig.Path != "":
+	if err != nil || kubeconfig.Path != "" {
+		return kubeconfig, w, err
+	}
+	charge, last, err := w.inCharge()
+	if err != nil {
+		return kubeconfig, w, err
+	}
+	by := charge.By
+	if home {
+		by = charge.Home
+	}
+	exists := func(path string) bool {
+		_, err := os.Stat(path)
+		return path != "" && err == nil
+	}
+	switch {
+	case exists(by.Path):
+		by.Context = cmp.Or(kubeconfig.Context, by.Context)
+		kubeconfig, o.namespace = by, cmp.Or(o.namespace, last.Namespace)
 	case w.hasBootstrap() && !home:
 		kubeconfig.Path = w.bootstrapKubeconfig()
-	case missing == nil:
+	case exists(w.kubeconfig()):
 		kubeconfig.Path = w.kubeconfig()
 	}
-	return kubeconfig, w, err
+	return kubeconfig, w, nil
+}
+
+// namespaceOf is the namespace that moves, for all stages of a detour: each side's context may have its own.
+func (o *options) namespaceOf(w workspace, home cluster.Kubeconfig) (string, error) {
+	charge, last, err := w.inCharge()
+	switch {
+	case err != nil || o.namespace != "":
+		return o.namespace, err
+	case charge.Open || charge.Bootstrap:
+		return last.Namespace, nil
+	}
+	return cluster.NewProxy(home).CurrentNamespace()
 }
 
 // readerOf a management cluster.

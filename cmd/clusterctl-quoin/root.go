@@ -46,8 +46,8 @@ func (o *options) addReader(command *cobra.Command) {
 	o.addSource(command)
 	flags := command.Flags()
 	flags.Lookup("namespace").Usage = "namespace of the objects; by default that of the context"
-	flags.Lookup("kubeconfig").Usage = "management cluster that has the Clusters; by default the workspace's bootstrap " +
-		"cluster, then the cluster itself, else $KUBECONFIG"
+	flags.Lookup("kubeconfig").Usage = "management cluster that has the Clusters; by default the one that the last " +
+		"pivot left in charge, then the workspace's bootstrap cluster, then the cluster itself, else $KUBECONFIG"
 }
 
 // addSource adds the flags that name the management cluster which has the Clusters now.

@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"slices"
 	"strings"
@@ -25,7 +26,6 @@ import (
 	utilyaml "sigs.k8s.io/cluster-api/util/yaml"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/quoin-dev/cluster-api-provider-quoin/internal/pivot"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/pivot/execute"
 )
 
@@ -90,6 +90,10 @@ type realSite struct {
 	objects         []unstructured.Unstructured
 
 	applied bool
+	// stale says that what the last pivot moved is gone: the workspace's word of it would outlive this creation.
+	stale bool
+	// by is the kubeconfig of the management cluster that has the Cluster after the pivot.
+	by string
 	// source is the bootstrap cluster's client, once it is there.
 	source client.Client
 }
@@ -110,34 +114,53 @@ func (s *realSite) next(ctx context.Context) (stage, error) {
 
 // look finds how far it is.
 func (s *realSite) look(ctx context.Context) (p creationFound, err error) {
-	last, err := s.workspace.lastPivot()
+	charge, last, err := s.workspace.inCharge()
 	if err != nil {
 		return p, err
-	}
-	if last != nil && last.Journal != nil && !last.Back {
-		p.Pivot = last.Journal.Phase
 	}
 	there, err := s.bootstrap.kind.List()
 	if err != nil {
 		return p, fmt.Errorf("listing kind clusters: %w", err)
 	}
-	p.Bootstrap = slices.Contains(there, kindName(s.name)) && s.workspace.hasBootstrap()
+	runs := slices.Contains(there, kindName(s.name))
+	p.Bootstrap, p.Left = runs && s.workspace.hasBootstrap(), runs || s.workspace.hasBootstrap()
 	p.Applied, p.Network = s.applied, s.network == ""
-	if !p.Bootstrap || p.Pivot == pivot.Done {
+	p.Open, p.Moved = charge.Open, charge.moved()
+	switch {
+	case p.Moved:
+		s.by = charge.By.Path
+		return p, s.movedTo(ctx, charge.By)
+	case charge.Bootstrap && !p.Open && !runs:
+		return p, fmt.Errorf("%w: the bootstrap cluster is gone that manages Cluster %s since the last pivot: where nothing "+
+			"of that is left, remove %s", execute.ErrRefused, s.name, s.workspace.recordPath())
+	case p.Open || !p.Bootstrap:
 		return p, nil
 	}
 	if s.source, err = cluster.NewProxy(s.sourceKubeconfig()).NewClient(ctx); err != nil {
 		return p, fmt.Errorf("reaching the bootstrap cluster: %w", err)
+	}
+	journal, err := execute.Journal(ctx, s.source, s.namespace)
+	if p.Open = journal.Open(); err != nil || p.Open {
+		return p, err
 	}
 	if p.Lacks, err = s.providers.lacks(ctx, s.source); err != nil || len(p.Lacks) > 0 {
 		return p, err
 	}
 	c := &clusterv1.Cluster{}
 	err = s.source.Get(ctx, client.ObjectKey{Namespace: s.namespace, Name: s.name}, c)
-	if apierrors.IsNotFound(err) {
+	switch {
+	case apierrors.IsNotFound(err) && journal != nil && last == nil:
+		return p, fmt.Errorf("%w: the bootstrap cluster had namespace %s, which a pivot moved (ConfigMap %s there), and the "+
+			"workspace does not say where it is: `clusterctl quoin bootstrap delete %s` leaves it there", execute.ErrRefused,
+			s.namespace, execute.JournalName, s.name)
+	case apierrors.IsNotFound(err):
+		s.stale = last != nil
 		return p, nil
-	} else if err != nil {
+	case err != nil:
 		return p, fmt.Errorf("reading Cluster %s: %w", s.name, err)
+	case charge.Returned:
+		return p, fmt.Errorf("%w: the last pivot brought Cluster %s to the bootstrap cluster, and nothing is created "+
+			"anew: `clusterctl quoin pivot %[2]s --back` takes it back", execute.ErrRefused, s.name)
 	}
 	p.Initialized, p.Settled = uninitialized(c) == "", unsettled(c) == ""
 	if !p.Initialized || !p.Applied {
@@ -154,6 +177,22 @@ func (s *realSite) look(ctx context.Context) (p creationFound, err error) {
 	}
 	p.LacksHere, err = s.providers.lacks(ctx, target)
 	return p, err
+}
+
+// movedTo reads the Cluster where the last pivot left it.
+func (s *realSite) movedTo(ctx context.Context, by cluster.Kubeconfig) error {
+	c, err := cluster.NewProxy(by).NewClient(ctx)
+	if err != nil {
+		return fmt.Errorf("reaching the management cluster: %w", err)
+	}
+	err = c.Get(ctx, client.ObjectKey{Namespace: s.namespace, Name: s.name}, &clusterv1.Cluster{})
+	if apierrors.IsNotFound(err) {
+		return fmt.Errorf("%w: the last pivot left Cluster %s to the management cluster of %s, which has none: where it was "+
+			"deleted, remove %s", execute.ErrRefused, s.name, by.Path, s.workspace.recordPath())
+	} else if err != nil {
+		return fmt.Errorf("reading Cluster %s: %w", s.name, err)
+	}
+	return nil
 }
 
 // target is a client of the cluster itself. Its kubeconfig goes to the workspace.
@@ -180,7 +219,10 @@ func (s *realSite) networkThere(ctx context.Context, c client.Client) (bool, err
 	}
 	for i := range objects {
 		found := objects[i].DeepCopy()
-		err := c.Get(ctx, client.ObjectKeyFromObject(found), found)
+		err := locate(c, found)
+		if err == nil {
+			err = c.Get(ctx, client.ObjectKeyFromObject(found), found)
+		}
 		if apierrors.IsNotFound(err) || meta.IsNoMatchError(err) {
 			return false, nil
 		} else if err != nil {
@@ -198,6 +240,11 @@ func (s *realSite) reach(ctx context.Context, next stage) error {
 	case installThere:
 		return s.providers.install(ctx, s.sourceKubeconfig())
 	case applyObjects:
+		if s.stale {
+			if err := s.workspace.forget(); err != nil {
+				return err
+			}
+		}
 		if err := s.apply(ctx, s.source, s.objects); err != nil {
 			return err
 		}
@@ -220,6 +267,11 @@ func (s *realSite) reach(ctx context.Context, next stage) error {
 	case installHere:
 		return s.providers.install(ctx, s.targetKubeconfig())
 	case pivotHere:
+		if _, err := os.Stat(s.workspace.kubeconfig()); errors.Is(err, fs.ErrNotExist) {
+			if _, err := s.target(ctx); err != nil {
+				return err // the workspace was lost
+			}
+		}
 		p := &pivotOptions{options: &options{workspace: s.options.workspace, out: s.out, namespace: s.namespace,
 			kubeconfig: s.sourceKubeconfig()}, to: s.targetKubeconfig(), wish: s.wish}
 		return p.when(ctx, s.name, s.timeout)
@@ -244,7 +296,9 @@ func (s *realSite) apply(ctx context.Context, c client.Client, objects []unstruc
 		}
 		var last error
 		err := wait.PollUntilContextTimeout(ctx, 2*time.Second, 2*time.Minute, true, func(ctx context.Context) (bool, error) {
-			last = c.Apply(ctx, client.ApplyConfigurationFromUnstructured(o), client.FieldOwner(fieldOwner))
+			if last = locate(c, o); last == nil {
+				last = c.Apply(ctx, client.ApplyConfigurationFromUnstructured(o), client.FieldOwner(fieldOwner))
+			}
 			if apierrors.IsInternalError(last) || apierrors.IsServiceUnavailable(last) || apierrors.IsTooManyRequests(last) ||
 				meta.IsNoMatchError(last) {
 				return false, nil
@@ -259,6 +313,15 @@ func (s *realSite) apply(ctx context.Context, c client.Client, objects []unstruc
 		}
 	}
 	return nil
+}
+
+// locate gives an object the namespace that kubectl would take, where its kind has one.
+func locate(c client.Client, o *unstructured.Unstructured) error {
+	namespaced, err := c.IsObjectNamespaced(o)
+	if err == nil && namespaced {
+		o.SetNamespace(namespaceOf(*o))
+	}
+	return err
 }
 
 // uninitialized says what the Cluster lacks before it has a first control-plane Machine; empty when it has one.
@@ -310,7 +373,7 @@ func (s *realSite) await(ctx context.Context, lacks func(*clusterv1.Cluster) str
 }
 
 // when runs a pivot as soon as that may begin, and says what it waits for whenever that changes. One that was undone is
-// begun again: the source has everything as before.
+// begun again a few times: the source has everything as before.
 func (p *pivotOptions) when(ctx context.Context, name string, timeout time.Duration) error {
 	return whenItMay(ctx, 5*time.Second, timeout, p.say, func(ctx context.Context) error { return p.run(ctx, name) })
 }
@@ -318,20 +381,32 @@ func (p *pivotOptions) when(ctx context.Context, name string, timeout time.Durat
 func whenItMay(
 	ctx context.Context, every, timeout time.Duration, say func(string, ...any), pivot func(context.Context) error,
 ) error {
-	said := ""
-	err := wait.PollUntilContextTimeout(ctx, every, timeout, true, func(ctx context.Context) (bool, error) {
-		err := pivot(ctx)
-		if !errors.Is(err, execute.ErrRefused) && !errors.Is(err, execute.ErrUndone) {
-			return true, err
+	said, undone := "", 0
+	for until := time.Now().Add(timeout); ; {
+		err := pivot(ctx) // which has its own end: one that is under way is not cut off when the time is over
+		switch {
+		case errors.Is(err, execute.ErrUndone):
+			// The source was paused meanwhile.
+			if undone++; undone == mostUndone {
+				return fmt.Errorf("it was undone %d times, and is not begun again: %w", undone, err)
+			}
+		case !errors.Is(err, execute.ErrNotYet):
+			return err
 		}
 		if err.Error() != said {
 			said = err.Error()
 			say("  %s", said)
 		}
-		return false, nil
-	})
-	if wait.Interrupted(err) {
-		return fmt.Errorf("it may not begin after %s: %s", timeout, said)
+		if time.Now().Add(every).After(until) {
+			return fmt.Errorf("it may not begin after %s: %s", timeout, said)
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("nothing is under way, for it may not begin yet: %s: %w", said, ctx.Err())
+		case <-time.After(every):
+		}
 	}
-	return err
 }
+
+// mostUndone is how often a pivot is begun that is undone each time.
+const mostUndone = 3

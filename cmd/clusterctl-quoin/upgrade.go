@@ -98,6 +98,9 @@ command, run again after it failed or was killed at any point, goes on.`,
 			}
 			if through {
 				d.workspace, d.home = w, manages
+				if o.namespace, err = o.namespaceOf(w, manages); err != nil {
+					return err
+				}
 				d.bootstrap.kind = kind.NewProvider(kind.ProviderWithLogger(kindcmd.NewLogger()))
 				return d.take(c.Context())
 			}
@@ -139,24 +142,9 @@ func (r *raise) complete(name string) {
 
 // run finds the upgrade or makes it, and follows it to its end.
 func (r *raise) run(ctx context.Context, c client.Client, namespace string) error {
-	u, err := r.find(ctx, c, namespace)
+	u, made, err := r.request(ctx, c, namespace, r.dryRun)
 	if err != nil {
 		return err
-	}
-	made := u == nil
-	if made {
-		u = &quoinv1.ClusterUpgrade{ObjectMeta: metav1.ObjectMeta{Namespace: namespace,
-			GenerateName: r.wish.ClusterName + "-"}, Spec: r.wish}
-		var with []client.CreateOption
-		if r.dryRun {
-			with = append(with, client.DryRunAll)
-		}
-		if err := c.Create(ctx, u, with...); err != nil {
-			if apierrors.IsInvalid(err) || apierrors.IsForbidden(err) || apierrors.IsBadRequest(err) {
-				err = fmt.Errorf("%w: %w", execute.ErrRefused, err)
-			}
-			return fmt.Errorf("making a ClusterUpgrade: %w", err)
-		}
 	}
 	if r.dryRun {
 		word := "would be made"
@@ -176,6 +164,28 @@ func (r *raise) run(ctx context.Context, c client.Client, namespace string) erro
 		}
 	}
 	return err
+}
+
+// request finds the upgrade or makes it; dry, it asks whether it would be taken.
+func (r *raise) request(
+	ctx context.Context, c client.Client, namespace string, dry bool,
+) (_ *quoinv1.ClusterUpgrade, made bool, err error) {
+	if u, err := r.find(ctx, c, namespace); err != nil || u != nil {
+		return u, false, err
+	}
+	u := &quoinv1.ClusterUpgrade{ObjectMeta: metav1.ObjectMeta{Namespace: namespace,
+		GenerateName: r.wish.ClusterName + "-"}, Spec: r.wish}
+	var with []client.CreateOption
+	if dry {
+		with = append(with, client.DryRunAll)
+	}
+	if err := c.Create(ctx, u, with...); err != nil {
+		if apierrors.IsInvalid(err) || apierrors.IsForbidden(err) || apierrors.IsBadRequest(err) {
+			err = fmt.Errorf("%w: %w", execute.ErrRefused, err)
+		}
+		return nil, false, fmt.Errorf("making a ClusterUpgrade: %w", err)
+	}
+	return u, true, nil
 }
 
 // find is the upgrade to go on with; nil when one is to be made. Another one that has not ended is in the way.
@@ -303,11 +313,21 @@ func (r *raise) confirm(ctx context.Context, c client.Client, u *quoinv1.Cluster
 	}
 	if !r.yes {
 		fmt.Fprintf(r.out, "Carry out plan %s? [y/N] ", id)
-		if !answers.Scan() {
+		scanned := make(chan bool, 1)
+		go func() { scanned <- answers.Scan() }()
+		answered := false
+		select {
+		case answered = <-scanned:
+		case <-ctx.Done():
+		}
+		if !answered {
 			return fmt.Errorf("nobody confirmed plan %s of ClusterUpgrade %s, which waits for that and touches nothing: run "+
 				"the same command with --yes", id, u.Name)
 		}
 		if answer := strings.ToLower(strings.TrimSpace(answers.Text())); answer != "y" && answer != "yes" {
+			if upgrade.Begun(u) {
+				return fmt.Errorf("plan %s was not confirmed, and what was done before stays: the same command asks again", id)
+			}
 			return fmt.Errorf("%w: plan %s was not confirmed", execute.ErrRefused, id)
 		}
 	}

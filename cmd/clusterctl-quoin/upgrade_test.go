@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io"
 	"regexp"
 	"strings"
 	"testing"
@@ -127,7 +128,7 @@ func TestAnUpgradeIsConfirmedAndFollowed(t *testing.T) {
 		"late, and never asked": {answers: "y\n", moves: moves{func(u *quoinv1.ClusterUpgrade) { plans("a")(u); stalls(u) }}, problem: "waits for a host",
 			approved: "a", left: 1, says: []string{"Carry out plan a?"}},
 		"declined":               {answers: "n\n", moves: moves{plans("a")}, problem: "plan a was not confirmed", refused: true},
-		"declined what replaces": {answers: "y\nn\n", moves: moves{plans("a"), acts, plans("b")}, problem: "plan b", refused: true, approved: "a", left: 1},
+		"declined what replaces": {answers: "y\nn\n", moves: moves{plans("a"), acts, plans("b")}, problem: "plan b", approved: "a", left: 1},
 		"nobody there":           {moves: moves{plans("a")}, problem: "--yes", left: 1},
 		"no way":                 {yes: true, moves: moves{cannot}, problem: "spec.via", refused: true},
 		"late":                   {yes: true, moves: moves{plans("a"), acts, stalls}, problem: "waits for a host", approved: "a", left: 1},
@@ -202,6 +203,22 @@ func TestAnUpgradeIsWatched(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	stop()
 	g.Expect(r.follow(ctx, c, there.DeepCopy())).To(MatchError(context.Canceled))
+}
+
+// A person who goes away instead of an answer ends the command, and confirms nothing.
+func TestAQuestionIsInterrupted(t *testing.T) {
+	g := NewWithT(t)
+	c := newUpgrades(t, nil, plans("a"))
+	silent, person := io.Pipe()
+	defer func() { _ = person.Close() }()
+	ctx, stop := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer stop()
+	r := &raise{options: &options{out: &bytes.Buffer{}}, in: silent, every: time.Millisecond}
+	r.complete("prod")
+	ended := make(chan error, 1)
+	go func() { ended <- r.run(ctx, c, "ns") }()
+	g.Eventually(ended).WithTimeout(10 * time.Second).Should(Receive(MatchError(ContainSubstring("nobody confirmed plan a"))))
+	g.Expect(c.all(g, t)[0].Spec.ApprovedPlan).To(BeEmpty())
 }
 
 // What admission refuses is refused, and what cannot be asked is not.

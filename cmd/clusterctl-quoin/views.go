@@ -150,21 +150,32 @@ func (p pivotOptions) status(ctx context.Context, name string) (s execute.Status
 	if err != nil {
 		return s, nil, err
 	}
-	if last, err := w.lastPivot(); err == nil && last != nil && p.to.Path == "" {
-		o.kubeconfig, p.to, o.namespace = last.Source, last.Target, last.Namespace
-		s, err := o.rested(ctx, last)
-		if err != nil {
-			return execute.Status{}, nil, err
-		}
-		if s != nil {
-			return *s, restedTable(*s), nil
-		}
-	}
-	work, _, err := p.connect(ctx, name)
+	last, err := w.lastPivot()
 	if err != nil {
 		return s, nil, err
 	}
-	s, err = work.Status(ctx)
+	known := last != nil && last.Journal != nil && p.to.Path == "" && o.kubeconfig.Path == ""
+	if last != nil && p.to.Path == "" {
+		p.to, o.namespace = last.Target, cmp.Or(o.namespace, last.Namespace)
+		switch {
+		case o.kubeconfig.Path == "":
+			o.kubeconfig = last.Source
+		case samePath(o.kubeconfig.Path, p.to.Path):
+			p.to = last.Source
+		}
+	}
+	work, _, err := p.connect(ctx, name)
+	if err == nil {
+		s, err = work.Status(ctx)
+	}
+	if err != nil && known {
+		if s, rows := o.alone(ctx, last, err); rows != nil {
+			return s, rows, nil
+		}
+	}
+	if known && s.Phase == "" && !last.Journal.Open() && o.namespace == last.Namespace {
+		s.Phase = last.Journal.Phase
+	}
 	return s, statusTable(s), err
 }
 
@@ -190,6 +201,10 @@ func (o *options) watch(
 				return nil
 			}
 			source, target := rows[1], rows[2]
+			if len(source) == 2 {
+				line = fmt.Sprintf("%s: %s", s.Phase, s.Next.Message)
+				break
+			}
 			line = fmt.Sprintf("%s: source %s, %s objects; target %s, %s objects", s.Phase, source[1], source[2], target[1], target[2])
 		}
 		if line != said {
@@ -203,45 +218,59 @@ func (o *options) watch(
 	}
 }
 
-// rested is the status of a pivot that has ended when the management cluster of one side is gone, and its kubeconfig with
-// it, as that of a bootstrap cluster that was deleted: what the other one has. It is nil where both can be asked.
-func (o *options) rested(ctx context.Context, last *record) (*execute.Status, error) {
-	gone := func(side cluster.Kubeconfig) bool {
-		_, err := os.Stat(side.Path)
-		return errors.Is(err, fs.ErrNotExist)
+// alone is the status of a pivot of which one side does not answer, as a bootstrap cluster that was deleted: what the
+// workspace says, and what the other side has, of which nobody counted the objects. It is nothing where both answer, and
+// where none does.
+func (o *options) alone(ctx context.Context, last *record, problem error) (s execute.Status, rows [][]string) {
+	source, sourceErr := o.clusters(ctx, last.Source)
+	target, targetErr := o.clusters(ctx, last.Target)
+	if (sourceErr == nil) == (targetErr == nil) {
+		return s, nil
 	}
-	if last.Journal == nil || last.Journal.Open() || gone(last.Source) == gone(last.Target) {
-		return nil, nil
+	s.Phase, s.World.Source.Clusters, s.World.Target.Clusters = last.Journal.Phase, source, target
+	silent, row := last.Source, 1
+	if targetErr != nil {
+		silent, row = last.Target, 2
 	}
-	s := &execute.Status{Phase: last.Journal.Phase}
-	from, left, side := last.Source, last.Target, &s.World.Target
-	if gone(left) {
-		from, left, side = left, from, &s.World.Source
+	why := "does not answer: " + problem.Error()
+	_, err := os.Stat(silent.Path)
+	gone := errors.Is(err, fs.ErrNotExist)
+	if gone {
+		why = "is gone"
 	}
-	c, namespace, err := o.readerOf(left)
-	if err != nil {
-		return nil, err
+	s.Next = pivot.Step{Action: pivot.Nothing,
+		Message: fmt.Sprintf("the last pivot is %s, and the management cluster of %s %s", s.Phase, silent.Path, why)}
+	if last.Journal.Open() {
+		s.Next.Action = pivot.Refuse
+		s.Next.Message += ". The same command goes on once it answers; where it never will, docs/pivot.md says what is left " +
+			"under \"The pivot died\""
 	}
-	clusters := &clusterv1.ClusterList{}
-	if err := c.List(ctx, clusters, client.InNamespace(namespace)); err != nil {
-		return nil, fmt.Errorf("reading the Clusters of %s: %w", left.Path, err)
-	}
-	for i := range clusters.Items {
-		side.Clusters = append(side.Clusters, pivot.Cluster{Name: clusters.Items[i].Name,
-			Paused: ptr.Deref(clusters.Items[i].Spec.Paused, false)})
-	}
-	s.Next = pivot.Step{Action: pivot.Nothing, Message: fmt.Sprintf("the last pivot is %s, and the management cluster of %s is gone",
-		last.Journal.Phase, from.Path)}
-	return s, nil
-}
-
-// restedTable leaves out what nobody counted.
-func restedTable(s execute.Status) [][]string {
-	rows := statusTable(s)
+	rows = statusTable(s)
 	for i := range rows[:3] {
 		rows[i] = rows[i][:2]
 	}
-	return rows
+	if !gone || last.Journal.Open() {
+		rows[row][1] = "does not answer"
+	}
+	return s, rows
+}
+
+// clusters of a side, for a person who waits.
+func (o *options) clusters(ctx context.Context, side cluster.Kubeconfig) (found []pivot.Cluster, err error) {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	c, namespace, err := o.readerOf(side)
+	if err != nil {
+		return nil, err
+	}
+	list := &clusterv1.ClusterList{}
+	if err := c.List(ctx, list, client.InNamespace(namespace)); err != nil {
+		return nil, fmt.Errorf("reading the Clusters of %s: %w", side.Path, err)
+	}
+	for i := range list.Items {
+		found = append(found, pivot.Cluster{Name: list.Items[i].Name, Paused: ptr.Deref(list.Items[i].Spec.Paused, false)})
+	}
+	return found, nil
 }
 
 func statusTable(s execute.Status) [][]string {
@@ -271,6 +300,12 @@ func statusTable(s execute.Status) [][]string {
 
 func addOutput(command *cobra.Command, output *string) {
 	command.Flags().StringVarP(output, "output", "o", "", "json or yaml instead of a table")
+	command.PreRunE = func(*cobra.Command, []string) error {
+		if !slices.Contains([]string{"", "json", "yaml"}, *output) {
+			return fmt.Errorf("there is no output %q: json, yaml, or none of them for a table", *output)
+		}
+		return nil
+	}
 }
 
 // show a value as it was asked for; an object of an API as it is in a file.
@@ -292,23 +327,21 @@ func show(out io.Writer, format string, value any, rows [][]string) error {
 		}
 		_, err = out.Write(content)
 		return err
-	case "":
-		var table strings.Builder
-		w := tabwriter.NewWriter(&table, 0, 0, 2, ' ', 0)
-		for _, row := range rows {
-			fmt.Fprintln(w, strings.Join(row, "\t"))
-		}
-		if err := w.Flush(); err != nil {
+	}
+	var table strings.Builder
+	w := tabwriter.NewWriter(&table, 0, 0, 2, ' ', 0)
+	for _, row := range rows {
+		fmt.Fprintln(w, strings.Join(row, "\t"))
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	for line := range strings.Lines(table.String()) {
+		if _, err := fmt.Fprintln(out, strings.TrimRight(line, " \n")); err != nil {
 			return err
 		}
-		for line := range strings.Lines(table.String()) {
-			if _, err := fmt.Fprintln(out, strings.TrimRight(line, " \n")); err != nil {
-				return err
-			}
-		}
-		return nil
 	}
-	return fmt.Errorf("there is no output %q: json, yaml, or none of them for a table", format)
+	return nil
 }
 
 // identify gives an object its apiVersion and kind, which a typed client drops, and takes away who owns its fields.

@@ -220,7 +220,7 @@ func holdsOf(s *subject, rules []*subject) (holds []Hold) {
 	if slices.ContainsFunc(own, func(h Hold) bool { return !sums(h) }) {
 		own = slices.DeleteFunc(own, sums)
 	}
-	holds = append(holds, own...)
+	holds = append([]Hold{}, own...) // no null for scripts
 	for _, part := range slices.Concat(s.parts, rules) {
 		holds = append(holds, holdsOf(part, nil)...)
 	}

@@ -106,6 +106,9 @@ ClusterUpgrade/to-1.36  Progressing=False          2026-11-26 12:00:00Z  Held   
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(draw(one, nil)).To(ContainSubstring("no route"))
 	g.Expect(draw(&subject{kind: "Machine"}, nil)).To(Equal("nothing is waited for\n"))
+	var none bytes.Buffer
+	g.Expect(show(&none, "json", holdsOf(&subject{}, nil), nil)).To(Succeed())
+	g.Expect(none.String()).To(Equal("[]\n"))
 	_, err = whole.find("machine/other")
 	g.Expect(err).To(MatchError(ContainSubstring("no part of Cluster prod")))
 	_, err = whole.find("prod-cp-1")

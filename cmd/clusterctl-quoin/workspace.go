@@ -38,6 +38,12 @@ func (w workspace) hasBootstrap() bool {
 	return err == nil
 }
 
+// inCharge is which management cluster the last pivot left in charge.
+func (w workspace) inCharge() (charge, *record, error) {
+	last, err := w.lastPivot()
+	return chargeOf(last, w.bootstrapKubeconfig()), last, err
+}
+
 // record of the last pivot.
 type record struct {
 	// Source and Target are how the command reached them. The files hold the keys, and stay where they are.
@@ -68,6 +74,14 @@ func (w workspace) lastPivot() (*record, error) {
 		return nil, fmt.Errorf("decoding %s: %w", w.recordPath(), err)
 	}
 	return r, nil
+}
+
+// forget the last pivot: what it moved is gone.
+func (w workspace) forget() error {
+	if err := os.Remove(w.recordPath()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("forgetting the last pivot: %w", err)
+	}
+	return nil
 }
 
 // write a file that only its owner may read, at once or not at all.
