@@ -190,8 +190,8 @@ func (b *bootstrap) kubeconfigPath(_ context.Context, w workspace, name string) 
 	return nil
 }
 
-// managedBy says what keeps a management cluster from being deleted: the first Cluster or host that it has, or a pivot that
-// is not finished. It is empty when there is none.
+// managedBy says what keeps a management cluster from being deleted: the first Cluster or host that it has, or a pivot
+// that is not finished. It is empty when there is none.
 func managedBy(ctx context.Context, kubeconfig []byte) (string, error) {
 	config, err := clientcmd.RESTConfigFromKubeConfig(kubeconfig)
 	if err != nil {

@@ -265,7 +265,7 @@ func TestAPivotThatIsUnderWayIsNotCutOff(t *testing.T) {
 					}
 					select {
 					case <-ctx.Done():
-						return fmt.Errorf("Clusters are paused on the source: %w", ctx.Err())
+						return fmt.Errorf("its Clusters are paused on the source: %w", ctx.Err())
 					case <-time.After(time.Hour):
 						return nil
 					}

@@ -217,7 +217,8 @@ func (d *detour) directions(err error) error {
 	switch charge, last, failure := d.workspace.inCharge(); {
 	case failure != nil || last == nil:
 	case charge.Open && charge.Bootstrap:
-		back = ", and\n`clusterctl quoin pivot %[2]s --abort` gives up the pivot to the bootstrap cluster, until nothing undoes it"
+		back = ", and\n`clusterctl quoin pivot %[2]s --abort` gives up the pivot to the bootstrap cluster, until nothing undoes " +
+			"it"
 	case charge.Returned || charge.Open && last.Back:
 		back = ", and\n`clusterctl quoin pivot %[2]s --back` takes it back from the bootstrap cluster without an upgrade"
 	}

@@ -219,8 +219,8 @@ func (o *options) watch(
 }
 
 // alone is the status of a pivot of which one side does not answer, as a bootstrap cluster that was deleted: what the
-// workspace says, and what the other side has, of which nobody counted the objects. It is nothing where both answer, and
-// where none does.
+// workspace says, and what the other side has, whose objects nobody counted. It is nothing where both answer, and where
+// none does.
 func (o *options) alone(ctx context.Context, last *record, problem error) (s execute.Status, rows [][]string) {
 	source, sourceErr := o.clusters(ctx, last.Source)
 	target, targetErr := o.clusters(ctx, last.Target)
