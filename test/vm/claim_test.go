@@ -8,6 +8,7 @@ package vm_test
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"os"
 	"strings"
 	"time"
@@ -24,14 +25,44 @@ import (
 
 const (
 	bootID = "cat /proc/sys/kernel/random/boot_id"
-	// bootstrap is data whose second step hangs unless it was cut off before. There is no cluster that a worker could join.
-	bootstrap = `#cloud-config
+	// bootstrap is data as the kubeadm provider makes them, whose step before kubeadm hangs unless it was cut off before.
+	bootstrap = `## template: jinja
+#cloud-config
+write_files:
+-   path: /etc/cni/net.d/10-bridge.conflist
+    content: |
+      {"cniVersion": "0.4.0", "name": "bridge", "plugins": [{"type": "bridge", "bridge": "cni0", "isGateway": true, "ipMasq": true,
+       "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.244.0.0/24"}]], "routes": [{"dst": "0.0.0.0/0"}]}}]}
+-   path: /run/kubeadm/kubeadm-join-config.yaml
+    owner: root:root
+    permissions: '0640'
+    content: |
+      apiVersion: kubeadm.k8s.io/v1beta4
+      kind: JoinConfiguration
+      discovery:
+        bootstrapToken: {apiServerEndpoint: "` + vm.Endpoint + `", token: ` + vm.Token + `, caCertHashes: ["%s"]}
+      nodeRegistration: {name: '{{ ds.meta_data.local_hostname }}'}
+      timeouts: {discovery: 10m0s, kubeletHealthCheck: 10m0s, kubernetesAPICall: 5m0s, tlsBootstrap: 10m0s}
+-   path: /run/cluster-api/placeholder
+    owner: root:root
+    permissions: '0640'
+    content: "This placeholder file makes the folder"
 bootcmd:
   - ` + bootID + ` >>/root/first
 runcmd:
   - ` + bootID + ` >>/root/second
   - sync
   - test "$(wc -l </root/second)" -gt 1 || sleep 3600
+  - kubeadm join --config /run/kubeadm/kubeadm-join-config.yaml && echo success > /run/cluster-api/bootstrap-success.complete
+`
+	// pod runs on whichever Node takes it.
+	pod = `
+apiVersion: v1
+kind: Pod
+metadata: {name: work, namespace: default}
+spec:
+  automountServiceAccountToken: false
+  containers: [{name: pause, image: "quoin.test/pause:3.10.1", imagePullPolicy: Never}]
 `
 	// counterAt is where on its raw disk the guest counts: behind what a file system marks the disk with.
 	counterAt = 16384
@@ -89,9 +120,10 @@ func (b *bench) formatted() bool {
 
 func provisions(b *bench) {
 	ctx := b.t.Context()
-	version := strings.TrimPrefix(b.ran("kubelet --version"), "Kubernetes ")
+	hash, err := b.cluster.CAHash()
+	b.Expect(err).NotTo(gomega.HaveOccurred())
 	b.Expect(b.plane.AddMachine(ctx, plane.MachineOptions{Namespace: b.key.Namespace, Name: "m", Version: version,
-		Bootstrap: []byte(bootstrap), Artifacts: infrav1.Artifacts{Preinstalled: &infrav1.Preinstalled{}}})).To(gomega.Succeed())
+		Bootstrap: fmt.Appendf(nil, bootstrap, hash), Artifacts: infrav1.Artifacts{Preinstalled: &infrav1.Preinstalled{}}})).To(gomega.Succeed())
 	var before string
 	b.until(2*patience, "the plan does not come to its last commands", func() bool {
 		var err error
@@ -100,7 +132,9 @@ func provisions(b *bench) {
 	})
 	b.Expect(b.redfish().PowerCycle(ctx)).To(gomega.Succeed())
 	after := b.untilUp(before)
-	b.untilState(infrav1.HostStateProvisioned)
+	b.until(2*patience, "the host never became "+string(infrav1.HostStateProvisioned), func() bool {
+		return b.host().Status.State == infrav1.HostStateProvisioned
+	})
 	b.Expect(b.ran("cat /root/first")).To(gomega.Equal(before), "a step that was done is not done again")
 	b.Expect(b.ran("cat /root/second")).To(gomega.Equal(before+"\n"+after), "the one that was cut off is")
 
@@ -111,6 +145,26 @@ func provisions(b *bench) {
 	}
 	b.Expect(times("start")).To(gomega.Equal("pre-kubeadm"), "nothing but that step began twice")
 	b.Expect(times("done")).To(gomega.BeEmpty())
+
+	asked := func(args ...string) string {
+		out, err := b.cluster.Kubectl(ctx, "", args...)
+		if err != nil {
+			return err.Error()
+		}
+		return out
+	}
+	b.until(patience, "its Node is not ready", func() bool {
+		return asked("get", "node", "vm-1", "-o", `jsonpath={.spec.providerID} {.status.conditions[?(@.type=="Ready")].status}`) ==
+			b.host().ProviderID()+" True"
+	})
+	_, err = b.cluster.Kubectl(ctx, pod, "apply", "-f", "-")
+	b.Expect(err).NotTo(gomega.HaveOccurred())
+	b.Eventually(func() string {
+		return asked("get", "pod", "work", "-o", "jsonpath={.spec.nodeName} {.status.phase}")
+	}).WithTimeout(patience).WithPolling(time.Second).Should(gomega.Equal("vm-1 Running"), func() string {
+		return asked("describe", "pod", "work") + b.ran("journalctl -u kubelet -u containerd --no-pager | tail -n 30; ctr -n k8s.io images ls")
+	})
+	b.t.Logf("its Node: %s", asked("get", "nodes", "-o", "wide"))
 }
 
 func fences(b *bench) {
@@ -178,5 +232,8 @@ func resets(b *bench) {
 	b.t.Logf("released: %s", conditions.GetMessage(host, infrav1.HostCleanCondition))
 	b.Expect(b.formatted()).To(gomega.BeFalse(), "a disk of the role Wipe has no file system")
 	b.Expect(b.ran("systemctl is-enabled kubelet.service || :")).To(gomega.Equal("disabled"))
+	b.Expect(b.ran("ls -d /etc/kubernetes/*.conf /etc/kubernetes/pki /var/lib/kubelet/pki /etc/cni/net.d/* 2>/dev/null || :")).To(gomega.BeEmpty())
+	b.Expect(b.ran("ip -brief link | grep -E 'cni0|veth' || :")).To(gomega.BeEmpty())
+	b.Expect(b.ran("ctr --namespace k8s.io containers ls -q")).To(gomega.BeEmpty())
 	b.Expect(b.bmc.Orders()).To(gomega.HaveLen(ordered), "a host that runs is not switched for that")
 }

@@ -3,7 +3,8 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Makes what a host in QEMU boots: Debian's packages, with Debian's kernel and
-# containerd, and kubelet, kubeadm and kubectl as they are built here, and prints
+# containerd, and kubelet, kubeadm and kubectl as they are built here, with the
+# image of a pause for every pod, and prints
 # the folder with vmlinuz, initrd and root.ext4: $QUOIN_CACHE/vm-<key>. Must run
 # as root; takes about three minutes.
 set -euo pipefail
@@ -16,6 +17,8 @@ release=bookworm
 mirror=${QUOIN_DEBIAN_MIRROR:-}
 # The newest that Debian's containerd 1.6 serves.
 kubernetes=$(kubernetes_versions | grep '^v1\.35\.')
+
+pause=quoin.test/pause:3.10.1
 
 packages=(
     systemd systemd-sysv dbus openssh-server procps kmod udev curl ca-certificates
@@ -34,6 +37,8 @@ furnish() {
         "$root"/usr/share/locale/*
     echo vm-1 >"$root/etc/hostname"
     echo '127.0.0.1 localhost vm-1' >"$root/etc/hosts"
+    # QEMU's own resolver; the kubelet hands the file on to pods, and makes none without it.
+    echo 'nameserver 10.0.2.3' >"$root/etc/resolv.conf"
     printf '[Match]\nName=e*\n[Network]\nAddress=10.0.2.15/24\nGateway=10.0.2.2\nIPv6AcceptRA=no\n' \
         >"$root/etc/systemd/network/lan.network"
     cp "$QUOIN_ROOT"/hack/bundle/units/kubelet.service "$root/usr/lib/systemd/system/"
@@ -53,6 +58,27 @@ furnish() {
     chroot "$root" systemctl --quiet enable systemd-networkd login-key.service ssh.service containerd.service
     chroot "$root" systemctl --quiet mask apt-daily.timer apt-daily-upgrade.timer e2scrub_all.timer fstrim.timer \
         systemd-networkd-wait-online.service
+}
+
+# runtime has containerd know what a kubelet of kubeadm's wants of it, and puts
+# the image of a pause beside it, which nobody could pull.
+runtime() {
+    local root=$1 layer=$2
+    mkdir -p "$root/etc/containerd" "$root/opt" "$layer"
+    cat >"$root/etc/containerd/config.toml" <<END
+version = 2
+[plugins."io.containerd.grpc.v1.cri"]
+  sandbox_image = "$pause"
+[plugins."io.containerd.grpc.v1.cri".cni]
+  bin_dir = "/usr/lib/cni"
+[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
+  runtime_type = "io.containerd.runc.v2"
+[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
+  SystemdCgroup = true
+END
+    (cd "$QUOIN_ROOT" && CGO_ENABLED=0 GOFLAGS='' GOWORK=off go build -buildvcs=false -trimpath -ldflags '-s -w' \
+        -o "$layer/pause" ./test/hostimage/images/pause &&
+        go run ./hack/bundle/imagetar -o "$root/opt/pause.tar" -name "$pause" -entrypoint /pause "$layer") >&2
 }
 
 # kernel makes an initrd that has what QEMU's machine needs, and nothing that
@@ -92,13 +118,14 @@ build() {
     debootstrap --variant=minbase --include="$list" "$release" "$work/root" $mirror >"$work/log" 2>&1
     kernel "$work/root" "$work/new" >>"$work/log" 2>&1
     furnish "$work/root" >>"$work/log" 2>&1
+    runtime "$work/root" "$work/layer"
     install -m 0755 "$programs"/kube{let,adm,ctl} "$work/root/usr/bin/"
-    mkfs.ext4 -q -L root -d "$work/root" "$work/new/root.ext4" 3G
+    mkfs.ext4 -q -L root -d "$work/root" "$work/new/root.ext4" 3G >&2
     put_in_place "$work/new" "$product" "$key"
 }
 
 mkdir -p "$QUOIN_CACHE"
-key=$(echo "$kubernetes" | key_of test/vm/image.sh hack/bundle/units)
+key=$(echo "$kubernetes" | key_of test/vm/image.sh hack/bundle/units hack/bundle/imagetar test/hostimage/images/pause)
 product=$QUOIN_CACHE/vm-$key
 locked vm build
 echo "$product"

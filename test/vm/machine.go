@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package vm is a bare host with a kernel and a plug: one QEMU process, emulated, made of Debian's packages by image.sh.
-// Its network is QEMU's own and reaches nothing; a port of loopback leads to its sshd.
+// Its network is QEMU's own and reaches nothing but the API server of its cluster; a port of loopback leads to its sshd.
 package vm
 
 import (
@@ -29,6 +29,8 @@ type Options struct {
 	UUID, Serial string
 	// AuthorizedKey logs in as root.
 	AuthorizedKey []byte
+	// APIServer is the port of loopback that Endpoint leads to; none when 0.
+	APIServer int
 }
 
 // ScratchID is the stable name of the machine's second disk, which is empty at first, and ScratchSize its bytes.
@@ -68,12 +70,17 @@ func New(o Options) (*Machine, error) {
 	if err := os.Truncate(m.Scratch(), ScratchSize); err != nil {
 		return nil, fmt.Errorf("making the second disk: %w", err)
 	}
-	listener, err := net.Listen("tcp4", "127.0.0.1:0")
+	ports, err := freePorts(1)
 	if err != nil {
-		return nil, fmt.Errorf("choosing a port: %w", err)
+		return nil, err
 	}
-	m.Port = listener.Addr().(*net.TCPAddr).Port
-	return m, listener.Close()
+	m.Port = ports[0]
+	// QEMU runs it for each connection of the guest, whose bytes are its input and output.
+	forward := fmt.Sprintf("#!/bin/bash\nexec 3<>/dev/tcp/127.0.0.1/%d || exit\ncat <&3 &\ncat >&3\nkill %%1\n", o.APIServer)
+	if err := os.WriteFile(m.file("forward"), []byte(forward), 0o700); err != nil { //nolint:gosec // it is run
+		return nil, fmt.Errorf("making what forwards to the API server: %w", err)
+	}
+	return m, nil
 }
 
 func (m *Machine) file(name string) string { return filepath.Join(m.options.Dir, name) }
@@ -85,6 +92,10 @@ func (m *Machine) Scratch() string { return m.file("scratch") }
 func (m *Machine) Console() string { return m.file("console") }
 
 func (m *Machine) arguments() []string {
+	lan := "user,id=lan,restrict=on,hostfwd=tcp:127.0.0.1:" + strconv.Itoa(m.Port) + "-10.0.2.15:22"
+	if m.options.APIServer != 0 {
+		lan += ",guestfwd=tcp:" + Endpoint + "-cmd:" + m.file("forward")
+	}
 	arguments := []string{
 		"-name", "quoin-vm", "-nodefaults", "-no-user-config", "-display", "none",
 		"-machine", "q35", "-accel", "tcg", "-cpu", "max,la57=off", "-smp", "1", "-m", "1536",
@@ -93,7 +104,7 @@ func (m *Machine) arguments() []string {
 		"-append", "root=/dev/vda rw console=ttyS0 quiet panic=-1 systemd.show_status=0",
 		"-chardev", "file,id=console,path=" + m.Console() + ",append=on", "-serial", "chardev:console",
 		"-qmp", "unix:" + m.file("qmp") + ",server=on,wait=off",
-		"-netdev", "user,id=lan,restrict=on,hostfwd=tcp:127.0.0.1:" + strconv.Itoa(m.Port) + "-10.0.2.15:22",
+		"-netdev", lan,
 		"-device", "virtio-net-pci,netdev=lan,romfile=", "-device", "virtio-rng-pci",
 	}
 	for _, disk := range []string{"root", "scratch", "key"} {

@@ -44,14 +44,17 @@ const (
 	// The first three fields read otherwise in the other byte order.
 	uuid   = "33221100-5544-7766-8899-aabbccddeeff"
 	serial = "QUOIN-VM-1"
+	// version is that of image.sh.
+	version = "v1.35.4"
 	// patience is how long an emulated machine may take for anything but the waits of the controllers.
 	patience = 6 * time.Minute
 )
 
-// bench is the machine under test and what it is managed by.
+// bench is the machine under test, what it is managed by, and the cluster that it joins.
 type bench struct {
 	*gomega.WithT
 	t       *testing.T
+	cluster *vm.Cluster
 	machine *vm.Machine
 	bmc     *redfishtest.Server
 	plane   *plane.Plane
@@ -71,7 +74,7 @@ func TestAMachineWithAKernelAndAPlug(t *testing.T) {
 	}{
 		{"boots, and ends and begins by its BMC", switches},
 		{"is registered and inspected, and not switched by another's BMC", registers},
-		{"is made a node, and resets in the middle of that", provisions},
+		{"becomes a worker, and resets in the middle of that", provisions},
 		{"is fenced while it writes", fences},
 		{"is reset, wiped and verified", resets},
 	} {
@@ -98,8 +101,11 @@ func newBench(t *testing.T) *bench {
 	b := &bench{t: t, key: types.NamespacedName{Namespace: "vm", Name: "vm-1"}, private: pem.EncodeToMemory(block)}
 	b.signer, err = ssh.NewSignerFromKey(private)
 	must(t, err)
+	b.cluster, err = vm.NewCluster(t.Context(), t.TempDir(), built(t, "kubernetes", version), built(t, "etcd"), version)
+	must(t, err)
+	t.Cleanup(b.cluster.Close)
 	b.machine, err = vm.New(vm.Options{Image: strings.TrimSpace(string(image)), Dir: t.TempDir(), UUID: uuid, Serial: serial,
-		AuthorizedKey: ssh.MarshalAuthorizedKey(login)})
+		AuthorizedKey: ssh.MarshalAuthorizedKey(login), APIServer: b.cluster.Port})
 	must(t, err)
 	t.Cleanup(b.machine.Close)
 	t.Cleanup(func() {
@@ -111,6 +117,14 @@ func newBench(t *testing.T) *bench {
 	b.bmc = newBMC(t, uuid, b.machine)
 	b.manage(t)
 	return b
+}
+
+// built is the folder of programs that are compiled here.
+func built(t *testing.T, args ...string) string {
+	t.Helper()
+	out, err := exec.Command("../../hack/bundle/build-binaries.sh", args...).Output()
+	must(t, err)
+	return strings.TrimSpace(string(out))
 }
 
 func must(t *testing.T, err error) {
@@ -281,6 +295,8 @@ func bmcOf(bmc *redfishtest.Server, secret string) *infrav1.BMC {
 func registers(b *bench) {
 	ctx := b.t.Context()
 	b.Expect(b.plane.Namespace(ctx, b.key.Namespace)).To(gomega.Succeed())
+	// What a site puts there before it registers a host.
+	b.ran("ctr --namespace k8s.io images import /opt/pause.tar")
 	account := map[string][]byte{"username": []byte(redfishtest.User), "password": []byte(redfishtest.Password)}
 	b.secret("ssh", corev1.SecretTypeSSHAuth, map[string][]byte{corev1.SSHAuthPrivateKey: b.private})
 	b.secret("bmc", corev1.SecretTypeBasicAuth, account)
