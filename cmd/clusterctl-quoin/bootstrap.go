@@ -84,12 +84,20 @@ const scratchPrefix = ".kind-"
 // kindName is what kind calls it.
 func kindName(cluster string) string { return "quoin-" + cluster }
 
-func (b *bootstrap) create(_ context.Context, w workspace, name string) error {
+// runs reports whether kind has it.
+func (b *bootstrap) runs(name string) (bool, error) {
 	existing, err := b.kind.List()
 	if err != nil {
-		return fmt.Errorf("listing kind clusters: %w", err)
+		return false, fmt.Errorf("listing kind clusters: %w", err)
 	}
-	runs := slices.Contains(existing, kindName(name))
+	return slices.Contains(existing, kindName(name)), nil
+}
+
+func (b *bootstrap) create(_ context.Context, w workspace, name string) error {
+	runs, err := b.runs(name)
+	if err != nil {
+		return err
+	}
 	interrupted, err := filepath.Glob(filepath.Join(w.dir, scratchPrefix+"*"))
 	if err != nil {
 		return fmt.Errorf("reading the workspace: %w", err)
@@ -145,11 +153,11 @@ func (b *bootstrap) create(_ context.Context, w workspace, name string) error {
 }
 
 func (b *bootstrap) remove(ctx context.Context, w workspace, name string) error {
-	existing, err := b.kind.List()
+	runs, err := b.runs(name)
 	if err != nil {
-		return fmt.Errorf("listing kind clusters: %w", err)
+		return err
 	}
-	if slices.Contains(existing, kindName(name)) && !b.force {
+	if runs && !b.force {
 		// The workspace's file may be about another cluster.
 		kubeconfig, err := b.kind.KubeConfig(kindName(name), false)
 		managed := ""

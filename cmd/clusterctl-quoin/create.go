@@ -5,6 +5,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -166,8 +167,8 @@ func (c *creation) run(ctx context.Context, name string) error {
 		fmt.Fprintf(c.out, "next: %s\n", next)
 		return nil
 	}
-	if err := reachAll(ctx, s, c.say); err != nil {
-		return s.directions(err)
+	if err := goThrough(ctx, s, c.say, s.directions); err != nil {
+		return err
 	}
 	if !samePath(s.by, w.kubeconfig()) {
 		fmt.Fprintf(c.out, "cluster %s is there, and %s reaches what manages it\n", name, s.by)
@@ -201,6 +202,22 @@ func (o *options) show(title string) {
 	if printer, ok := o.out.(*progress.Printer); ok {
 		printer.Show(title)
 	}
+}
+
+// goThrough reaches all stages, or ends with directions. What the first look refuses is refused as a whole: nothing was
+// done before.
+func goThrough(ctx context.Context, s site, say func(string, ...any), directions func(error) error) error {
+	_, err := retryNext(ctx, s, say)
+	if errors.Is(err, execute.ErrRefused) {
+		return err
+	}
+	if err == nil {
+		err = reachAll(ctx, s, say)
+	}
+	if err != nil {
+		return directions(err)
+	}
+	return nil
 }
 
 // reachAll reaches one stage after the other. A stage that was reached and is still the next one ends it: nothing

@@ -153,6 +153,26 @@ func TestTheNextStageIsAskedForAgain(t *testing.T) {
 	}
 }
 
+// What the first look refuses is refused as a whole; what is refused after a stage was reached gets directions.
+func TestOnlyTheFirstLookRefusesAsAWhole(t *testing.T) {
+	g := NewWithT(t)
+	silent := func(string, ...any) {}
+	refused := fmt.Errorf("%w: nothing is created anew", execute.ErrRefused)
+	directions := func(error) error { return errors.New("the same command goes on") }
+	first := &silentSite{memorySite{fail: func(stage, bool) error { return nil }}, refused, 1 << 20}
+	g.Expect(exitCode(goThrough(t.Context(), first, silent, directions))).To(Equal(exitRefused))
+	g.Expect(first.log).To(BeEmpty())
+	later := &memorySite{fail: func(s stage, _ bool) error {
+		if s == pivotHere {
+			return refused
+		}
+		return nil
+	}}
+	err := goThrough(t.Context(), later, silent, directions)
+	g.Expect(err).To(MatchError("the same command goes on"))
+	g.Expect(exitCode(err)).To(Equal(1))
+}
+
 // silentSite is asked in vain so many times.
 type silentSite struct {
 	memorySite
@@ -210,8 +230,8 @@ func TestOnlyAClusterThatHasAllItsMachinesMoves(t *testing.T) {
 	g.Expect(flapped).To(BeTrue())
 }
 
-// A pivot whose preflight fails, or that was undone, leaves everything where it was, and is tried until the time is over. One
-// that a person has to see to, or that is undone each time, is not: each try pauses the source.
+// A pivot whose preflight fails, or that was undone, leaves everything where it was, and is tried until the time is
+// over. One that a person has to see to, or that is undone each time, is not: each try pauses the source.
 func TestAPivotIsTriedUntilItMay(t *testing.T) {
 	g := NewWithT(t)
 	var answers []error
@@ -245,8 +265,8 @@ func TestAPivotIsTriedUntilItMay(t *testing.T) {
 	g.Expect(tries).To(Equal(3))
 }
 
-// A pivot that is under way is not cut off when the time is over in which it might begin, and one that is interrupted says
-// what it left paused.
+// A pivot that is under way is not cut off when the time is over in which it might begin, and one that is interrupted
+// says what it left paused.
 func TestAPivotThatIsUnderWayIsNotCutOff(t *testing.T) {
 	for name, row := range map[string]struct {
 		interrupt bool
@@ -276,8 +296,8 @@ func TestAPivotThatIsUnderWayIsNotCutOff(t *testing.T) {
 	}
 }
 
-// What comes next is found in the workspace, in kind and in both management clusters, wherever the last pivot led. A dry run
-// says so, and writes nothing: not to kind, not to a management cluster, and not to the workspace.
+// What comes next is found in the workspace, in kind and in both management clusters, wherever the last pivot led. A
+// dry run says so, and writes nothing: not to kind, not to a management cluster, and not to the workspace.
 func TestADryRunOfACreationWritesNothing(t *testing.T) {
 	const cluster = "apiVersion: cluster.x-k8s.io/v1beta2\nkind: Cluster\nmetadata: {name: prod, namespace: site}\n"
 	const open, done = pivot.Releasing, pivot.Done
@@ -291,22 +311,28 @@ func TestADryRunOfACreationWritesNothing(t *testing.T) {
 		next        stage
 		refused     string
 	}{
-		"nothing is there":             {next: makeBootstrap},
-		"its kubeconfig is lost":       {kind: true, next: makeBootstrap},
-		"no provider is there":         {kind: true, file: true, next: installThere},
-		"providers are there":          {kind: true, file: true, there: providersThere, next: applyObjects},
-		"a pivot is not finished":      {kind: true, file: true, last: birth, phase: open, next: pivotHere},
-		"everything is there":          {kind: true, file: true, last: birth, phase: done, self: []string{cluster}, next: removeBootstrap},
-		"only its kubeconfig is left":  {file: true, last: birth, phase: done, self: []string{cluster}, next: removeBootstrap},
+		"nothing is there":        {next: makeBootstrap},
+		"its kubeconfig is lost":  {kind: true, next: makeBootstrap},
+		"no provider is there":    {kind: true, file: true, next: installThere},
+		"providers are there":     {kind: true, file: true, there: providersThere, next: applyObjects},
+		"a pivot is not finished": {kind: true, file: true, last: birth, phase: open, next: pivotHere},
+		"everything is there": {kind: true, file: true, last: birth, phase: done, self: []string{cluster},
+			next: removeBootstrap},
+		"only its kubeconfig is left": {file: true, last: birth, phase: done, self: []string{cluster},
+			next: removeBootstrap},
 		"the cluster runs already":     {last: birth, phase: done, self: []string{cluster}, next: created},
 		"it was upgraded from outside": {last: wayHome, phase: done, self: []string{cluster}, next: created},
 		"the way to there was undone":  {last: wayThere, phase: pivot.Undone, self: []string{cluster}, next: created},
 		"the cluster was deleted":      {last: birth, phase: done, refused: "which has none"},
-		"its birth was undone":         {kind: true, file: true, there: append(providersThere, cluster), last: birth, phase: pivot.Undone, next: applyObjects},
-		"it is upgraded from there":    {kind: true, file: true, there: append(providersThere, cluster), last: wayThere, phase: done, refused: "pivot prod --back"},
-		"its way home was undone":      {kind: true, file: true, there: append(providersThere, cluster), last: wayHome, phase: pivot.Undone, refused: "pivot prod --back"},
-		"it was deleted there":         {kind: true, file: true, there: providersThere, last: wayThere, phase: done, next: applyObjects},
-		"what manages it is gone":      {last: wayThere, phase: done, refused: "the bootstrap cluster is gone"},
+		"its birth was undone": {kind: true, file: true, there: append(providersThere, cluster), last: birth,
+			phase: pivot.Undone, next: applyObjects},
+		"it is upgraded from there": {kind: true, file: true, there: append(providersThere, cluster), last: wayThere,
+			phase: done, refused: "pivot prod --back"},
+		"its way home was undone": {kind: true, file: true, there: append(providersThere, cluster), last: wayHome,
+			phase: pivot.Undone, refused: "pivot prod --back"},
+		"it was deleted there": {kind: true, file: true, there: providersThere, last: wayThere, phase: done,
+			next: applyObjects},
+		"what manages it is gone": {last: wayThere, phase: done, refused: "the bootstrap cluster is gone"},
 		"the workspace is lost in a pivot": {kind: true, file: true, there: append(providersThere, cluster, journal(open)),
 			next: pivotHere},
 		"the workspace is lost after it": {kind: true, file: true, there: append(providersThere, journal(done)),
@@ -348,8 +374,8 @@ func TestADryRunOfACreationWritesNothing(t *testing.T) {
 	}
 }
 
-// A cluster that was deleted from the bootstrap cluster is created anew, and what the workspace knew of the old one goes. What
-// is applied there, and the network plugin, has the namespace that kubectl would take.
+// A cluster that was deleted from the bootstrap cluster is created anew, and what the workspace knew of the old one
+// goes. What is applied there, and the network plugin, has the namespace that kubectl would take.
 func TestWhatIsAppliedAnew(t *testing.T) {
 	const plugin = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: cni}\n---\n" +
 		"apiVersion: v1\nkind: Namespace\nmetadata: {name: cni}\n"
@@ -375,7 +401,8 @@ func TestWhatIsAppliedAnew(t *testing.T) {
 	objects, err := readObjects([]string{s.network})
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(s.apply(t.Context(), target, objects)).To(Succeed())
-	g.Expect(self.writes).To(Equal([]string{"PATCH /api/v1/namespaces/default/configmaps/cni", "PATCH /api/v1/namespaces/cni"}))
+	g.Expect(self.writes).To(Equal([]string{"PATCH /api/v1/namespaces/default/configmaps/cni",
+		"PATCH /api/v1/namespaces/cni"}))
 	g.Expect(s.networkThere(t.Context(), target)).To(BeTrue())
 }
 
@@ -469,16 +496,23 @@ func TestWhoIsAsked(t *testing.T) {
 		at, home  string
 		namespace string
 	}{
-		"nothing is known":           {},
-		"the cluster itself":         {files: []string{"self"}, at: "self", home: "self"},
-		"no pivot was":               {files: []string{"self", "kind"}, at: "kind", home: "self"},
-		"born":                       {files: []string{"self", "kind"}, last: trip("kind", "self"), phase: pivot.Done, at: "self", home: "self", namespace: "site"},
-		"its birth was undone":       {files: []string{"self", "kind"}, last: trip("kind", "self"), phase: pivot.Undone, at: "kind", home: "self", namespace: "site"},
-		"there":                      {files: []string{"other", "kind"}, last: trip("other", "kind"), phase: pivot.Done, at: "kind", home: "other", namespace: "site"},
-		"back":                       {files: []string{"other", "kind"}, last: back("kind", "other"), phase: pivot.Done, at: "other", home: "other", namespace: "site"},
-		"under way":                  {files: []string{"self", "kind"}, last: trip("kind", "self"), phase: pivot.Copying, at: "kind", home: "self"},
-		"who was in charge is gone":  {files: []string{"self"}, last: trip("self", "kind"), phase: pivot.Done, at: "self", home: "self"},
-		"the bootstrap cluster went": {files: []string{"self"}, last: trip("kind", "self"), phase: pivot.Done, at: "self", home: "self", namespace: "site"},
+		"nothing is known":   {},
+		"the cluster itself": {files: []string{"self"}, at: "self", home: "self"},
+		"no pivot was":       {files: []string{"self", "kind"}, at: "kind", home: "self"},
+		"born": {files: []string{"self", "kind"}, last: trip("kind", "self"), phase: pivot.Done,
+			at: "self", home: "self", namespace: "site"},
+		"its birth was undone": {files: []string{"self", "kind"}, last: trip("kind", "self"), phase: pivot.Undone,
+			at: "kind", home: "self", namespace: "site"},
+		"there": {files: []string{"other", "kind"}, last: trip("other", "kind"), phase: pivot.Done,
+			at: "kind", home: "other", namespace: "site"},
+		"back": {files: []string{"other", "kind"}, last: back("kind", "other"), phase: pivot.Done,
+			at: "other", home: "other", namespace: "site"},
+		"under way": {files: []string{"self", "kind"}, last: trip("kind", "self"), phase: pivot.Copying,
+			at: "kind", home: "self"},
+		"who was in charge is gone": {files: []string{"self"}, last: trip("self", "kind"), phase: pivot.Done, at: "self",
+			home: "self"},
+		"the bootstrap cluster went": {files: []string{"self"}, last: trip("kind", "self"), phase: pivot.Done, at: "self",
+			home: "self", namespace: "site"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g, dir := NewWithT(t), t.TempDir()

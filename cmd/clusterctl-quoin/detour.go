@@ -5,15 +5,12 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"path/filepath"
-	"slices"
 
 	"sigs.k8s.io/cluster-api/cmd/clusterctl/client/cluster"
 
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/pivot"
-	"github.com/quoin-dev/cluster-api-provider-quoin/internal/pivot/execute"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/upgrade"
 )
 
@@ -96,11 +93,10 @@ func (d *detour) look(ctx context.Context) (f detourFound, err error) {
 		return f, err
 	}
 	f.pivots(charge)
-	kinds, err := d.bootstrap.kind.List()
+	runs, err := d.bootstrap.runs(d.wish.ClusterName)
 	if err != nil {
-		return f, fmt.Errorf("listing kind clusters: %w", err)
+		return f, err
 	}
-	runs := slices.Contains(kinds, kindName(d.wish.ClusterName))
 	f.Bootstrap, f.Left = runs && d.workspace.hasBootstrap(), runs || d.workspace.hasBootstrap()
 	if f.Open != "" {
 		return f, nil
@@ -195,15 +191,8 @@ func (d *detour) take(ctx context.Context) error {
 		}
 		return err
 	}
-	_, err := retryNext(ctx, d, d.say)
-	switch {
-	case errors.Is(err, execute.ErrRefused):
-		return err // before anything was done
-	case err != nil:
-		return d.directions(err)
-	}
-	if err := reachAll(ctx, d, d.say); err != nil {
-		return d.directions(err)
+	if err := goThrough(ctx, d, d.say, d.directions); err != nil {
+		return err
 	}
 	fmt.Fprintf(d.out, "cluster %s has %s, and is managed as before: %s\n", d.wish.ClusterName, d.wish.Version,
 		d.home.Path)

@@ -112,15 +112,16 @@ func TestADetourThatDiesGoesOn(t *testing.T) {
 	}
 }
 
-// What comes next is found in the workspace, in kind and in both management clusters. Before anything moves the management
-// cluster at home is asked whether it takes the upgrade. Both are asked about the namespace that moves, whatever their contexts
-// say.
+// What comes next is found in the workspace, in kind and in both management clusters. Before anything moves the
+// management cluster at home is asked whether it takes the upgrade. Both are asked about the namespace that moves,
+// whatever their contexts say.
 func TestADetourAsksBeforeItMoves(t *testing.T) {
 	up := func(version, annotations string) string {
 		return "apiVersion: quoin.cluster.x-k8s.io/v1alpha1\nkind: ClusterUpgrade\nmetadata: {name: u, namespace: site, annotations: {" +
 			annotations + "}}\nspec: {clusterName: prod, workers: All, version: " + version + "}\n"
 	}
-	marked := &quoinv1.ClusterUpgrade{ObjectMeta: metav1.ObjectMeta{Name: "u"}, Spec: quoinv1.ClusterUpgradeSpec{ClusterName: "prod", Version: "v1.36.3", Workers: quoinv1.UpgradeWorkersAll}}
+	marked := &quoinv1.ClusterUpgrade{ObjectMeta: metav1.ObjectMeta{Name: "u"},
+		Spec: quoinv1.ClusterUpgradeSpec{ClusterName: "prod", Version: "v1.36.3", Workers: quoinv1.UpgradeWorkersAll}}
 	complete := up("v1.36.3", quoinv1.ClusterUpgradeCompletedAnnotation+": '"+upgrade.Mark(marked, time.Now())+"'")
 	const done, undone = pivot.Done, pivot.Undone
 	wayThere, wayHome := trip("self", "kind"), back("kind", "self")
@@ -133,25 +134,34 @@ func TestADetourAsksBeforeItMoves(t *testing.T) {
 		next        stage
 		refused     string
 	}{
-		"nothing is begun":                {next: makeBootstrap},
-		"born":                            {last: trip("kind", "self"), phase: done, next: makeBootstrap},
-		"it is not taken":                 {refuses: "two minors", refused: "two minors"},
-		"it is not taken, and kind is up": {kind: true, file: true, there: providersThere, refuses: "two minors", refused: "two minors"},
-		"another is under way":            {home: []string{up("v1.35.9", "")}, refused: "v1.35.9"},
-		"it is under way at home":         {home: []string{up("v1.36.3", "")}, next: makeBootstrap},
-		"kind is up":                      {kind: true, file: true, next: installThere},
-		"providers are there":             {kind: true, file: true, there: providersThere, next: pivotThere},
-		"the way there is open":           {kind: true, file: true, last: wayThere, phase: pivot.Copying, next: pivotThere},
-		"the way there was undone":        {kind: true, file: true, there: providersThere, last: wayThere, phase: undone, next: pivotThere},
-		"there":                           {kind: true, file: true, last: wayThere, phase: done, refuses: "not asked", next: upgradeThere},
-		"there, and upgraded":             {kind: true, file: true, there: []string{complete}, last: wayThere, phase: done, next: pivotHome},
-		"the way home is open":            {kind: true, file: true, last: wayHome, phase: pivot.Releasing, next: pivotHome},
-		"the way home was undone":         {kind: true, file: true, there: []string{complete}, last: wayHome, phase: undone, next: pivotHome},
-		"its birth was undone":            {kind: true, file: true, there: []string{complete}, last: trip("kind", "self"), phase: undone, next: pivotHome},
-		"home":                            {kind: true, file: true, home: []string{complete}, last: wayHome, phase: done, next: removeBootstrap},
-		"only the kubeconfig is left":     {file: true, home: []string{complete}, last: wayHome, phase: done, next: removeBootstrap},
-		"only kind is left":               {kind: true, home: []string{complete}, last: wayHome, phase: done, next: removeBootstrap},
-		"all is over":                     {home: []string{complete}, last: wayHome, phase: done, next: created},
+		"nothing is begun": {next: makeBootstrap},
+		"born":             {last: trip("kind", "self"), phase: done, next: makeBootstrap},
+		"it is not taken":  {refuses: "two minors", refused: "two minors"},
+		"it is not taken, and kind is up": {kind: true, file: true, there: providersThere, refuses: "two minors",
+			refused: "two minors"},
+		"another is under way":    {home: []string{up("v1.35.9", "")}, refused: "v1.35.9"},
+		"it is under way at home": {home: []string{up("v1.36.3", "")}, next: makeBootstrap},
+		"kind is up":              {kind: true, file: true, next: installThere},
+		"providers are there":     {kind: true, file: true, there: providersThere, next: pivotThere},
+		"the way there is open":   {kind: true, file: true, last: wayThere, phase: pivot.Copying, next: pivotThere},
+		"the way there was undone": {kind: true, file: true, there: providersThere, last: wayThere, phase: undone,
+			next: pivotThere},
+		"there": {kind: true, file: true, last: wayThere, phase: done, refuses: "not asked",
+			next: upgradeThere},
+		"there, and upgraded": {kind: true, file: true, there: []string{complete}, last: wayThere, phase: done,
+			next: pivotHome},
+		"the way home is open": {kind: true, file: true, last: wayHome, phase: pivot.Releasing, next: pivotHome},
+		"the way home was undone": {kind: true, file: true, there: []string{complete}, last: wayHome, phase: undone,
+			next: pivotHome},
+		"its birth was undone": {kind: true, file: true, there: []string{complete}, last: trip("kind", "self"),
+			phase: undone, next: pivotHome},
+		"home": {kind: true, file: true, home: []string{complete}, last: wayHome, phase: done,
+			next: removeBootstrap},
+		"only the kubeconfig is left": {file: true, home: []string{complete}, last: wayHome, phase: done,
+			next: removeBootstrap},
+		"only kind is left": {kind: true, home: []string{complete}, last: wayHome, phase: done,
+			next: removeBootstrap},
+		"all is over": {home: []string{complete}, last: wayHome, phase: done, next: created},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g, dir, out := NewWithT(t), t.TempDir(), &bytes.Buffer{}

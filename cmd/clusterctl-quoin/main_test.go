@@ -94,7 +94,8 @@ func TestHelpAndTables(t *testing.T) {
 		"upgrade --use-bootstrap, on the way home": back("kind", "self").record(kept, pivot.Releasing),
 	} {
 		NewWithT(t).Expect((&local{kept, *last}).Save(last.Journal)).To(Succeed())
-		directions[name] = (&detour{raise: &raise{wish: quoinv1.ClusterUpgradeSpec{ClusterName: "prod"}}, workspace: kept}).directions(refused)
+		directions[name] = (&detour{raise: &raise{wish: quoinv1.ClusterUpgradeSpec{ClusterName: "prod"}},
+			workspace: kept}).directions(refused)
 	}
 	for name, err := range map[string]error{
 		"create":                            (&realSite{workspace: kept, namespace: "site", name: "prod"}).directions(refused),
@@ -281,7 +282,8 @@ func TestTheBootstrapClusterItselfIsAsked(t *testing.T) {
 	g.Expect(b.remove(t.Context(), w, "prod")).To(MatchError(execute.ErrRefused))
 	g.Expect(fake.clusters).To(HaveLen(1))
 
-	// A pivot that is not finished needs it, whatever is there yet. When it is empty, what the workspace knows goes with it.
+	// A pivot that is not finished needs it, whatever is there yet. When it is empty, what the workspace knows goes with
+	// it.
 	deletes := func(content string) error {
 		trip("self", "kind").save(g, w, pivot.Done)
 		fake.clusters[kindName("prod")] = string(kubeconfigOf(g, newServed(t, content).Server))
@@ -452,9 +454,11 @@ func TestThePivotBackNeedsNoHand(t *testing.T) {
 	_, err = between(pivotOptions{back: true})
 	g.Expect(err).To(MatchError(execute.ErrRefused), "back from where?")
 	var out bytes.Buffer
-	scripted := pivotOptions{options: &options{workspace: o.workspace, namespace: "n", out: &out}, back: true, output: "json"}
+	scripted := pivotOptions{options: &options{workspace: o.workspace, namespace: "n", out: &out}, back: true,
+		output: "json"}
 	g.Expect(scripted.rehearse(t.Context(), "prod", nil)).To(MatchError(execute.ErrRefused))
-	g.Expect(out.String()).To(And(HavePrefix("{"), ContainSubstring(`"action": "Refuse"`), ContainSubstring("knows of no pivot")))
+	g.Expect(out.String()).To(And(HavePrefix("{"), ContainSubstring(`"action": "Refuse"`),
+		ContainSubstring("knows of no pivot")))
 	g.Expect(w.write(w.bootstrapKubeconfig(), nil)).To(Succeed())
 
 	there, err := between(pivotOptions{to: self})

@@ -124,7 +124,8 @@ func (s *served) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 						list = append(list, o)
 					}
 				}
-				answer(map[string]any{"apiVersion": gv.String(), "kind": kind + "List", "metadata": map[string]any{}, "items": list})
+				answer(map[string]any{"apiVersion": gv.String(), "kind": kind + "List", "metadata": map[string]any{},
+					"items": list})
 				return
 			}
 		}
@@ -143,7 +144,8 @@ func (s *served) discovered(path string) any {
 	groups := metav1.APIGroupList{}
 	for gv, kinds := range kindsServed {
 		version := metav1.GroupVersionForDiscovery{GroupVersion: gv.String(), Version: gv.Version}
-		group := metav1.APIGroup{Name: gv.Group, Versions: []metav1.GroupVersionForDiscovery{version}, PreferredVersion: version}
+		group := metav1.APIGroup{Name: gv.Group, Versions: []metav1.GroupVersionForDiscovery{version},
+			PreferredVersion: version}
 		if gv.Group != "" {
 			groups.Groups = append(groups.Groups, group)
 		}
@@ -153,7 +155,8 @@ func (s *served) discovered(path string) any {
 		case root(gv):
 			list := metav1.APIResourceList{GroupVersion: gv.String()}
 			for kind, namespaced := range kinds {
-				list.APIResources = append(list.APIResources, metav1.APIResource{Name: plural(kind), Namespaced: namespaced, Kind: kind,
+				list.APIResources = append(list.APIResources, metav1.APIResource{Name: plural(kind), Namespaced: namespaced,
+					Kind:  kind,
 					Verbs: []string{"get", "list"}})
 			}
 			return list

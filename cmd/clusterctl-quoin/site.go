@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"slices"
 	"strings"
 	"time"
 
@@ -118,11 +117,10 @@ func (s *realSite) look(ctx context.Context) (p creationFound, err error) {
 	if err != nil {
 		return p, err
 	}
-	there, err := s.bootstrap.kind.List()
+	runs, err := s.bootstrap.runs(s.name)
 	if err != nil {
-		return p, fmt.Errorf("listing kind clusters: %w", err)
+		return p, err
 	}
-	runs := slices.Contains(there, kindName(s.name))
 	p.Bootstrap, p.Left = runs && s.workspace.hasBootstrap(), runs || s.workspace.hasBootstrap()
 	p.Applied, p.Network = s.applied, s.network == ""
 	p.Open, p.Moved = charge.Open, charge.moved()

@@ -36,7 +36,7 @@ const (
 	lookEvery = 2 * time.Second
 	// silentFor is how long a management cluster may not answer. One that upgrades itself does not for some seconds.
 	silentFor = 10 * time.Minute
-	// settledAfter bounds the wait for the status of an upgrade that is marked as completed, which its controller writes next.
+	// settledAfter bounds the wait for the status of an upgrade that is marked as completed.
 	settledAfter = time.Minute
 )
 

@@ -127,11 +127,12 @@ func TestAnUpgradeIsConfirmedAndFollowed(t *testing.T) {
 			says: []string{"plan a?", "plan b?"}},
 		"late, and never asked": {answers: "y\n", moves: moves{func(u *quoinv1.ClusterUpgrade) { plans("a")(u); stalls(u) }}, problem: "waits for a host",
 			approved: "a", left: 1, says: []string{"Carry out plan a?"}},
-		"declined":               {answers: "n\n", moves: moves{plans("a")}, problem: "plan a was not confirmed", refused: true},
-		"declined what replaces": {answers: "y\nn\n", moves: moves{plans("a"), acts, plans("b")}, problem: "plan b", approved: "a", left: 1},
-		"nobody there":           {moves: moves{plans("a")}, problem: "--yes", left: 1},
-		"no way":                 {yes: true, moves: moves{cannot}, problem: "spec.via", refused: true},
-		"late":                   {yes: true, moves: moves{plans("a"), acts, stalls}, problem: "waits for a host", approved: "a", left: 1},
+		"declined": {answers: "n\n", moves: moves{plans("a")}, problem: "plan a was not confirmed", refused: true},
+		"declined what replaces": {answers: "y\nn\n", moves: moves{plans("a"), acts, plans("b")}, problem: "plan b",
+			approved: "a", left: 1},
+		"nobody there": {moves: moves{plans("a")}, problem: "--yes", left: 1},
+		"no way":       {yes: true, moves: moves{cannot}, problem: "spec.via", refused: true},
+		"late":         {yes: true, moves: moves{plans("a"), acts, stalls}, problem: "waits for a host", approved: "a", left: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g, out := NewWithT(t), &bytes.Buffer{}

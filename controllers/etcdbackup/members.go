@@ -94,7 +94,7 @@ func (r *Reconciler) members(ctx context.Context, s *reconciliation) ([]etcd.End
 	return endpoints, nil
 }
 
-// hostOf reads the host of a Machine; nil when it has none.
+// hostOf reads the QuoinMachine and the host of a Machine; each is nil when there is none.
 func (r *Reconciler) hostOf(
 	ctx context.Context, machine *clusterv1.Machine,
 ) (*infrav1.QuoinMachine, *infrav1.QuoinHost, error) {

@@ -200,8 +200,8 @@ func (r *Reconciler) collectDelivery(ctx context.Context, s *reconciliation, op 
 	}
 }
 
-// quorumMaxAge is how old a reading of etcd may be by which a quorum is there. The webhook admits no recovery beside
-// one as young, so it is none of the time before the loss.
+// quorumMaxAge is how old a reading of etcd may be by which a quorum is there. It is less than the age up to which the
+// webhook admits no recovery beside one, so it is none of the time before the loss.
 const quorumMaxAge = 2 * time.Minute
 
 // mayBeUsed reports whether data on the host of a recovery that began and was taken away may still be used. The host
@@ -219,7 +219,8 @@ func (r *Reconciler) mayBeUsed(ctx context.Context, s *reconciliation, have *con
 	return !quorate(s.controlPlane) || s.now.Sub(s.controlPlane.Status.Etcd.ObservedTime.Time) > quorumMaxAge
 }
 
-// hostOfMachine reads the QuoinMachine and the host of one of the control plane's Machines; nil when it has none.
+// hostOfMachine reads the QuoinMachine and the host of one of the control plane's Machines; each is
+// nil when there is none.
 func (r *Reconciler) hostOfMachine(
 	ctx context.Context, s *reconciliation, name string,
 ) (*infrav1.QuoinMachine, *infrav1.QuoinHost, error) {

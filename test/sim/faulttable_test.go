@@ -43,7 +43,8 @@ type row struct {
 // TestEveryStepSurvivesEveryFault takes a host through its life once for each step and each fault, with the fault right
 // before the step is journaled, and when it is done but not journaled; in the midst of kubeadm, too.
 //
-// It is not parallel itself: its lives keep the processors busy alone, and would hold up what takes longest beside them.
+// It is not parallel itself: its lives keep the processors busy alone, and would hold up what takes longest beside
+// them.
 func TestEveryStepSurvivesEveryFault(t *testing.T) {
 	fleet := newFleet(t, kube.Options{}, nil)
 	steps := everyStep(t, fleet)

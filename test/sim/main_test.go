@@ -26,7 +26,8 @@ const parallelLives = 16
 // thePlane is the API server of all tests of this package; nil without its binaries.
 var thePlane *plane.Plane
 
-// theSecond is the API server that all of them move to, each in namespaces of its own. The first who needs it starts it.
+// theSecond is the API server that all of them move to, each in namespaces of its own. The first who needs it starts
+// it.
 var theSecond struct {
 	once  sync.Once
 	plane *plane.Plane

@@ -31,7 +31,8 @@ const (
 write_files:
 -   path: /etc/cni/net.d/10-bridge.conflist
     content: |
-      {"cniVersion": "0.4.0", "name": "bridge", "plugins": [{"type": "bridge", "bridge": "cni0", "isGateway": true, "ipMasq": true,
+      {"cniVersion": "0.4.0", "name": "bridge", "plugins": [{"type": "bridge", "bridge": "cni0", "isGateway": true,
+	"ipMasq": true,
        "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.244.0.0/24"}]], "routes": [{"dst": "0.0.0.0/0"}]}}]}
 -   path: /run/kubeadm/kubeadm-join-config.yaml
     owner: root:root
@@ -123,7 +124,8 @@ func provisions(b *bench) {
 	hash, err := b.cluster.CAHash()
 	b.Expect(err).NotTo(gomega.HaveOccurred())
 	b.Expect(b.plane.AddMachine(ctx, plane.MachineOptions{Namespace: b.key.Namespace, Name: "m", Version: version,
-		Bootstrap: fmt.Appendf(nil, bootstrap, hash), Artifacts: infrav1.Artifacts{Preinstalled: &infrav1.Preinstalled{}}})).To(gomega.Succeed())
+		Bootstrap: fmt.Appendf(nil, bootstrap, hash),
+		Artifacts: infrav1.Artifacts{Preinstalled: &infrav1.Preinstalled{}}})).To(gomega.Succeed())
 	var before string
 	b.until(2*patience, "the plan does not come to its last commands", func() bool {
 		var err error
@@ -154,7 +156,8 @@ func provisions(b *bench) {
 		return out
 	}
 	b.until(patience, "its Node is not ready", func() bool {
-		return asked("get", "node", "vm-1", "-o", `jsonpath={.spec.providerID} {.status.conditions[?(@.type=="Ready")].status}`) ==
+		return asked("get", "node", "vm-1", "-o",
+			`jsonpath={.spec.providerID} {.status.conditions[?(@.type=="Ready")].status}`) ==
 			b.host().ProviderID()+" True"
 	})
 	_, err = b.cluster.Kubectl(ctx, pod, "apply", "-f", "-")
@@ -162,7 +165,8 @@ func provisions(b *bench) {
 	b.Eventually(func() string {
 		return asked("get", "pod", "work", "-o", "jsonpath={.spec.nodeName} {.status.phase}")
 	}).WithTimeout(patience).WithPolling(time.Second).Should(gomega.Equal("vm-1 Running"), func() string {
-		return asked("describe", "pod", "work") + b.ran("journalctl -u kubelet -u containerd --no-pager | tail -n 30; ctr -n k8s.io images ls")
+		return asked("describe", "pod", "work") +
+			b.ran("journalctl -u kubelet -u containerd --no-pager | tail -n 30; ctr -n k8s.io images ls")
 	})
 	b.t.Logf("its Node: %s", asked("get", "nodes", "-o", "wide"))
 }

@@ -33,8 +33,8 @@ const (
 	podRange, serviceRange = "10.244.0.0/16", "10.96.0.0/16"
 )
 
-// Cluster is a control plane on the loopback: etcd, an API server, a controller manager and a scheduler, with certificates
-// of kubeadm's, as far as kubeadm makes one without a host of its own.
+// Cluster is a control plane on the loopback: etcd, an API server, a controller manager and a scheduler, with
+// certificates of kubeadm's, as far as kubeadm makes one without a host of its own.
 type Cluster struct {
 	// Port of loopback at which its API server answers.
 	Port int
@@ -52,7 +52,8 @@ type program struct {
 	ended chan struct{}
 }
 
-// NewCluster starts a control plane in a folder of its own, of programs in two folders: those of Kubernetes, and etcd. Close it.
+// NewCluster starts a control plane in a folder of its own, of programs in two folders: those of Kubernetes, and etcd.
+// Close it.
 func NewCluster(ctx context.Context, dir, programs, etcd, version string) (*Cluster, error) {
 	c := &Cluster{dir: dir, programs: programs, etcd: etcd, Kubeconfig: filepath.Join(dir, "kubeconfig")}
 	err := c.begin(ctx, version)
@@ -74,7 +75,8 @@ func (c *Cluster) begin(ctx context.Context, version string) error {
 kind: InitConfiguration
 localAPIEndpoint: {advertiseAddress: %[1]s, bindPort: %[2]s}
 bootstrapTokens:
-- {token: %[3]s, ttl: 24h0m0s, groups: ["system:bootstrappers:kubeadm:default-node-token"], usages: [signing, authentication]}
+- {token: %[3]s, ttl: 24h0m0s, groups: ["system:bootstrappers:kubeadm:default-node-token"], usages: [signing,
+	authentication]}
 ---
 apiVersion: kubeadm.k8s.io/v1beta4
 kind: ClusterConfiguration
@@ -107,12 +109,15 @@ networking: {podSubnet: %[6]s, serviceSubnet: %[7]s}
 		return err
 	}
 	if err := c.run(filepath.Join(c.programs, "kube-apiserver"), "--etcd-servers="+client, "--bind-address=127.0.0.1",
-		"--secure-port="+strconv.Itoa(c.Port), "--advertise-address="+host(Endpoint), "--service-cluster-ip-range="+serviceRange,
-		"--tls-cert-file="+pki("apiserver.crt"), "--tls-private-key-file="+pki("apiserver.key"), "--client-ca-file="+pki("ca.crt"),
+		"--secure-port="+strconv.Itoa(c.Port), "--advertise-address="+host(Endpoint),
+		"--service-cluster-ip-range="+serviceRange,
+		"--tls-cert-file="+pki("apiserver.crt"), "--tls-private-key-file="+pki("apiserver.key"),
+		"--client-ca-file="+pki("ca.crt"),
 		"--service-account-key-file="+pki("sa.pub"), "--service-account-signing-key-file="+pki("sa.key"),
 		"--service-account-issuer=https://kubernetes.default.svc.cluster.local", "--authorization-mode=Node,RBAC",
 		"--enable-bootstrap-token-auth", "--enable-admission-plugins=NodeRestriction", "--allow-privileged",
-		"--kubelet-client-certificate="+pki("apiserver-kubelet-client.crt"), "--kubelet-client-key="+pki("apiserver-kubelet-client.key"),
+		"--kubelet-client-certificate="+pki("apiserver-kubelet-client.crt"),
+		"--kubelet-client-key="+pki("apiserver-kubelet-client.key"),
 	); err != nil {
 		return err
 	}
@@ -145,7 +150,8 @@ networking: {podSubnet: %[6]s, serviceSubnet: %[7]s}
 		return err
 	}
 	// Its signature is made anew as soon as it changes, so no more of it is written than has to.
-	info, err := c.Kubectl(ctx, "", "get", "configmap", "cluster-info", "-n", "kube-public", "-o", "jsonpath={.data.kubeconfig}")
+	info, err := c.Kubectl(ctx, "", "get", "configmap", "cluster-info", "-n", "kube-public", "-o",
+		"jsonpath={.data.kubeconfig}")
 	if err != nil {
 		return err
 	}
@@ -154,7 +160,8 @@ networking: {podSubnet: %[6]s, serviceSubnet: %[7]s}
 	if err != nil {
 		return err
 	}
-	_, err = c.Kubectl(ctx, "", "patch", "configmap", "cluster-info", "-n", "kube-public", "--type", "merge", "-p", string(patch))
+	_, err = c.Kubectl(ctx, "", "patch", "configmap", "cluster-info", "-n", "kube-public", "--type", "merge", "-p",
+		string(patch))
 	return err
 }
 
@@ -167,7 +174,8 @@ data:
   kubelet: |
     apiVersion: kubelet.config.k8s.io/v1beta1
     kind: KubeletConfiguration
-    authentication: {anonymous: {enabled: false}, webhook: {enabled: true}, x509: {clientCAFile: /etc/kubernetes/pki/ca.crt}}
+    authentication: {anonymous: {enabled: false}, webhook: {enabled: true},
+	x509: {clientCAFile: /etc/kubernetes/pki/ca.crt}}
     authorization: {mode: Webhook}
     cgroupDriver: systemd
     clusterDNS: [10.96.0.10]
@@ -212,7 +220,8 @@ func (c *Cluster) CAHash() (string, error) {
 func (c *Cluster) Kubectl(ctx context.Context, input string, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	command := exec.CommandContext(ctx, filepath.Join(c.programs, "kubectl"), append([]string{"--kubeconfig", c.Kubeconfig}, args...)...)
+	command := exec.CommandContext(ctx, filepath.Join(c.programs, "kubectl"), append([]string{"--kubeconfig",
+		c.Kubeconfig}, args...)...)
 	command.Stdin = strings.NewReader(input)
 	var errs bytes.Buffer
 	command.Stderr = &errs

@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package vm is a bare host with a kernel and a plug: one QEMU process, emulated, made of Debian's packages by image.sh.
-// Its network is QEMU's own and reaches nothing but the API server of its cluster; a port of loopback leads to its sshd.
+// Its network is QEMU's own and reaches nothing but the API server of its cluster; a port of loopback leads to its
+// sshd.
 package vm
 
 import (
@@ -76,7 +77,8 @@ func New(o Options) (*Machine, error) {
 	}
 	m.Port = ports[0]
 	// QEMU runs it for each connection of the guest, whose bytes are its input and output.
-	forward := fmt.Sprintf("#!/bin/bash\nexec 3<>/dev/tcp/127.0.0.1/%d || exit\ncat <&3 &\ncat >&3\nkill %%1\n", o.APIServer)
+	forward := fmt.Sprintf("#!/bin/bash\nexec 3<>/dev/tcp/127.0.0.1/%d || exit\ncat <&3 &\ncat >&3\nkill %%1\n",
+		o.APIServer)
 	if err := os.WriteFile(m.file("forward"), []byte(forward), 0o700); err != nil { //nolint:gosec // it is run
 		return nil, fmt.Errorf("making what forwards to the API server: %w", err)
 	}

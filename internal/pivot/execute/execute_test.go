@@ -554,7 +554,8 @@ func TestAPivotThatFailsIsUndone(t *testing.T) {
 func TestAClusterThatIsResumedMeanwhileIsNotCopied(t *testing.T) {
 	s := newSite(t, "resumed-waiting")
 	patch := func(o client.Object, content string) {
-		s.g.Expect(s.source.Client.Patch(t.Context(), o, client.RawPatch(types.MergePatchType, []byte(content)))).To(Succeed())
+		s.g.Expect(s.source.Client.Patch(t.Context(), o, client.RawPatch(types.MergePatchType,
+			[]byte(content)))).To(Succeed())
 	}
 	of := metav1.ObjectMeta{Namespace: s.namespace, Name: "c"}
 	blocks := func(value string) {
@@ -767,6 +768,31 @@ func TestARunThatSleptResumesNothing(t *testing.T) {
 	s.g.Expect(s.acts(s.target)).To(BeFalse())
 }
 
+// What an undoing leaves on the target is read when it has ended: a target that does not answer then holds nothing up.
+func TestAnUndoingEndsAlsoWhereNobodySaysWhatItLeaves(t *testing.T) {
+	s := newSite(t, "left")
+	deleted, silent := false, false
+	p := s.command(t.Context(), s.source, s.target, func(w Write) error {
+		deleted = deleted || strings.HasPrefix(w.String(), "target delete")
+		silent = silent || deleted && w.String() == "source patch Cluster c"
+		if w.String() == "target create Machine m" {
+			return apierrors.NewForbidden(schema.GroupResource{Resource: "machines"}, "m", errors.New("a policy says no"))
+		}
+		return nil
+	})
+	p.Target.Client = interceptor.NewClient(p.Target.Client, interceptor.Funcs{Get: func(ctx context.Context,
+		c client.WithWatch, key client.ObjectKey, o client.Object, options ...client.GetOption) error {
+		if _, journal := o.(*corev1.ConfigMap); silent && !journal {
+			return errors.New("no route to host")
+		}
+		return c.Get(ctx, key, o, options...)
+	}})
+	s.g.Expect(p.Run(t.Context(), pivot.Wish{})).To(MatchError(ErrUndone))
+	s.g.Expect(silent).To(BeTrue())
+	s.g.Expect(s.lines[len(s.lines)-1]).To(ContainSubstring("What the target keeps is not known"))
+	s.rests(s.source, s.target)
+}
+
 // A ClusterClass of another namespace stays on the source, and is paused on neither side when the pivot has ended. An
 // undoing leaves its copy, and says so.
 func TestAClusterClassOfAnotherNamespaceIsResumed(t *testing.T) {
@@ -886,7 +912,8 @@ func TestATakeOverThatIsAbortedSaysWhatStays(t *testing.T) {
 	s.g.Expect(err).To(HaveOccurred())
 	_, err = s.run(s.source, s.target, pivot.Wish{Abort: true}, nil)
 	s.g.Expect(err).To(MatchError(ErrUndone))
-	s.g.Expect(s.lines[len(s.lines)-1]).To(And(ContainSubstring("The target keeps Cluster c"), ContainSubstring("stay paused there"),
+	s.g.Expect(s.lines[len(s.lines)-1]).To(And(ContainSubstring("The target keeps Cluster c"),
+		ContainSubstring("stay paused there"),
 		Not(ContainSubstring("no copy"))))
 	s.g.Expect(s.ownersIn(s.target)).To(Equal(s.graph))
 	s.g.Expect(s.acts(s.source)).To(BeTrue())
@@ -1102,6 +1129,22 @@ func TestAnUndoingThatIsInterruptedSaysSo(t *testing.T) {
 		return nil
 	})
 	s.g.Expect(err).To(MatchError(ContainSubstring("still paused on the source: run the same command again")))
+}
+
+// An undoing that is interrupted when the source is resumed does not call it paused.
+func TestAnUndoingWhoseEndIsNotWrittenDownSaysSo(t *testing.T) {
+	s := half(t, "undo-end")
+	_, err := s.run(s.source, s.target, pivot.Wish{Abort: true}, func(_ int, w Write) error {
+		if w.String() == "source update ConfigMap "+JournalName && s.acts(s.source) {
+			return errKilled
+		}
+		return nil
+	})
+	s.g.Expect(err).To(MatchError(And(ContainSubstring("the source manages namespace "+s.namespace+" as before"),
+		ContainSubstring("again with --abort"), Not(ContainSubstring("paused")))))
+	_, err = s.run(s.source, s.target, pivot.Wish{Abort: true}, nil)
+	s.g.Expect(err).To(MatchError(ContainSubstring("no pivot is under way")), "the target knows of the end")
+	s.rests(s.source, s.target)
 }
 
 // A command that was killed before it wrote the end down everywhere makes up for it.

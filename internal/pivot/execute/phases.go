@@ -122,6 +122,10 @@ func (p *Pivot) undo(ctx context.Context, j *pivot.Journal, reason string) error
 	if errors.As(err, &alone) {
 		return err // somebody else acts on the source, and says what is right
 	}
+	if j.Phase == pivot.Undone {
+		return fmt.Errorf("%w; the source manages namespace %s as before: run the command again with --abort to "+
+			"make sure of that", err, p.Namespace)
+	}
 	next := "it goes on undoing"
 	if j.Phase == pivot.Copying {
 		next = "it goes on copying, and with --abort it undoes"
@@ -166,10 +170,6 @@ func (p *Pivot) takeBack(ctx context.Context, j *pivot.Journal, reason string) e
 	if err := r.do(ctx); err != nil {
 		return fmt.Errorf("removing the copies from the target: %w", err)
 	}
-	left, err := p.side(ctx, p.Target, j.Objects)
-	if err != nil {
-		return err
-	}
 	if err := p.resume(ctx, p.Source, j); err != nil {
 		return err
 	}
@@ -178,6 +178,10 @@ func (p *Pivot) takeBack(ctx context.Context, j *pivot.Journal, reason string) e
 		return err
 	}
 	stays := ", and no copy is on the target"
+	left, err := p.side(ctx, p.Target, j.Objects)
+	if err != nil {
+		stays = fmt.Sprintf(". What the target keeps is not known: %v", err)
+	}
 	if len(left.Present) > 0 {
 		slices.SortFunc(left.Present, func(a, b pivot.Object) int { return strings.Compare(a.String(), b.String()) })
 		stays = fmt.Sprintf(". The target keeps %s, which it had before or which are of another namespace; Clusters and "+
