@@ -126,7 +126,7 @@ nightly: ## Run the random models of the control plane and of rollouts through t
 
 .PHONY: e2e
 e2e: ## Run the end-to-end tests on real hosts in containers.
-	go test -count 1 -timeout 58m -tags e2e -v ./test/e2e -ginkgo.v -ginkgo.fail-fast -ginkgo.label-filter='!full && !upgrade && !workers && !creations && !plugin'
+	go test -count 1 -timeout 58m -tags e2e -v ./test/e2e -ginkgo.v -ginkgo.fail-fast -ginkgo.label-filter='!full && !upgrade && !workers && !creations && !plugin && !gaps'
 
 .PHONY: e2e-full
 e2e-full: ## Run the longer end-to-end tests, with a control plane of three hosts, e2e-upgrade, e2e-workers, e2e-plugin, e2e-quickstart, and docs/install.md.
@@ -165,6 +165,10 @@ e2e-vm: ## Inspect, provision, fence and reset a bare host in QEMU, with a kerne
 .PHONY: e2e-creations
 e2e-creations: ## Make 20 first control planes, half of them three at a time, and tell what each took.
 	go test -count 1 -timeout 88m -tags e2e -v ./test/e2e -ginkgo.v -ginkgo.label-filter=creations
+
+.PHONY: e2e-gaps
+e2e-gaps: ## Roll a control plane of three, three times, and tell for how long a client was not answered.
+	go test -count 1 -timeout 88m -tags e2e -v ./test/e2e -ginkgo.v -ginkgo.fail-fast -ginkgo.label-filter=gaps
 
 .PHONY: sim-transcripts
 sim-transcripts: ## Record what plans do to a real host in a container, for simulated hosts to be held against.

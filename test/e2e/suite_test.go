@@ -106,6 +106,10 @@ var _ = Describe("Quoin on real hosts", Label("creations"), Ordered, func() {
 	Context("with clusters that are made again and again", func() { creations() })
 })
 
+var _ = Describe("Quoin on real hosts", Label("gaps"), Ordered, func() {
+	Context("with a control plane of three that is measured", func() { gaps() })
+})
+
 var _ = Describe("Quoin on real hosts", Ordered, func() {
 	Context("with a cluster from the template", func() { clusterLife() })
 	Context("with hosts that reboot", func() { reboots() })

@@ -146,6 +146,9 @@ func (l *Lab) startHost(ctx context.Context, host *Host) error {
 		// systemctl reboot ends the container with an error; then it boots again.
 		"--restart", "on-failure", "--network", Name, "--ip", host.Address, "--label", Label + "=" + Name, "--label", hostLabel + "=" + host.Name,
 		"--volume", filepath.Join(l.Cache, "bundles") + ":" + bundlesOnHost + ":ro"}, l.engine.runFlags...)
+	if os.Getenv("QUOIN_E2E_ETCD_IN_MEMORY") != "" {
+		args = append(args, "--tmpfs", "/var/lib/etcd:size=512m")
+	}
 	if _, err := l.docker(ctx, append(args, l.tools.hostImage)...); err != nil {
 		return fmt.Errorf("host %s: %w", host.Name, err)
 	}

@@ -1,0 +1,56 @@
+//go:build e2e
+
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/test/e2e/lab"
+)
+
+// gaps measures for how long a client of a control plane of three is not answered while the three are replaced, three
+// times. Times are printed and not judged, for they are mostly those of the disk that all hosts share:
+// QUOIN_E2E_ETCD_IN_MEMORY=1 takes etcd off it. That nothing acknowledged is lost is judged.
+func gaps() {
+	It("rolls a control plane of three, three times, beside somebody who writes", func(ctx SpecContext) {
+		must(the.lab.AddRacks(ctx))
+		trio := need(the.lab.Create(ctx, lab.Trio()))
+		must(trio.AwaitAPI(ctx))
+		must(trio.ApplyNetwork(ctx))
+		must(trio.AwaitReady(ctx, 15*time.Minute, lab.OldVersion, lab.OldVersion))
+		var longest, slowest time.Duration
+		for range 3 {
+			before := slices.Collect(maps.Keys(controlPlaneMachines(ctx, trio)))
+			insider := need(trio.Inside(ctx))
+			writer := need(trio.Write(ctx))
+			began := time.Now()
+			must(trio.EditControlPlane(ctx, func(spec *controlplanev1.QuoinControlPlaneSpec) {
+				spec.Rollout.After = metav1.NewTime(began.Add(-time.Second))
+			}))
+			Eventually(func(ctx context.Context) map[string]string { return controlPlaneMachines(ctx, trio) }).WithContext(ctx).
+				WithTimeout(20*time.Minute).WithPolling(time.Second).
+				Should(And(HaveLen(3), WithTransform(func(m map[string]string) []string { return slices.Collect(maps.Keys(m)) },
+					Not(ContainElements(BeElementOf(before))))))
+			must(trio.AwaitReady(ctx, 10*time.Minute, lab.OldVersion, lab.OldVersion))
+			took := time.Since(began)
+			writer.Stop()
+			seen := need(insider.Report(ctx))
+			the.lab.Printf("\nA rollout of %s: %s\n  from a pod: longest gap between reads %s, between writes %s",
+				took.Round(time.Second), writer.Report(), seen.Reads, seen.Writes)
+			Expect(need(writer.Lost(ctx))).To(BeEmpty(), "acknowledged keys that are lost")
+			longest, slowest = max(longest, writer.Longest()), max(slowest, took)
+		}
+		the.lab.Printf("\nOf three rollouts: longest gap %s, slowest %s", longest.Round(time.Millisecond), slowest.Round(time.Second))
+	}, NodeTimeout(80*time.Minute))
+}
