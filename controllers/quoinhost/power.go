@@ -43,10 +43,8 @@ func (r *reconciliation) powerOrder(op string,
 		// An order of an earlier silence, whose end nobody waited for because the host answered, is none for this one.
 		op = fmt.Sprintf("%s %d", op, since.Unix())
 	}
-	if bmc := host.Spec.BMC; bmc != nil {
-		// Nor is one to another BMC, whose address was corrected meanwhile: that is another computer.
-		op += " " + bmc.Address + bmc.System
-	}
+	// Nor is one to the BMC before spec.bmc was corrected: that may be another computer.
+	op += " " + computerOf(host.Spec.BMC)
 	state, done, err = async.Do(r.controller.PowerCalls, r.key(), op, longCall, func(ctx context.Context) (string, error) {
 		err := fn(ctx, host)
 		now := ""
@@ -66,6 +64,22 @@ func (r *reconciliation) notePower(state string) {
 		r.host.Status.Power = &infrav1.HostPower{}
 	}
 	r.host.Status.Power.State, r.host.Status.Power.ReadAt = state, &metav1.Time{Time: r.now}
+	r.host.Status.Power.ReadOf = computerOf(r.host.Spec.BMC)
+}
+
+// disown drops what a BMC said of the power that spec.bmc does not mean any more: it may have been another computer's,
+// and the host run. What a person said stands. The state stays as it was left, so that a reset turns the host on;
+// without a time it is read again before anything rests on it.
+func (r *reconciliation) disown() {
+	power := r.host.Status.Power
+	if power == nil || power.ReadOf == "" || power.ReadOf == computerOf(r.host.Spec.BMC) {
+		return
+	}
+	power.ReadAt, power.ReadOf = nil, ""
+	if r.host.Fenced() && conditions.GetMessage(r.host, infrav1.HostFencedCondition) != abandonedWord {
+		r.notFenced(infrav1.HostNotFencedReason, "spec.bmc was changed since its BMC said that the power is off, so nothing "+
+			"says any more that the host does not run"+r.wayOut())
+	}
 }
 
 // verifyBMC asks the BMC of a host that needs nothing of it, so that a wrong password, pin or computer shows before an
@@ -139,7 +153,21 @@ const comparison = 2
 // askedOf stands for what a QuoinHost says of its BMC, for the other host that it may be, and for what tells them
 // apart.
 func (r *reconciliation) askedOf() string {
-	text, _ := json.Marshal(r.host.Spec.BMC) // It has strings alone.
-	sum := sha256.Sum256(fmt.Append(text, r.sharesUUID, comparison))
+	return digest(r.host.Spec.BMC, r.sharesUUID, comparison)
+}
+
+// computerOf stands for the computer that a BMC is asked about. Another account asks about the same one.
+func computerOf(bmc *infrav1.BMC) string {
+	if bmc == nil {
+		return "none"
+	}
+	computer := *bmc
+	computer.CredentialsRef = infrav1.SecretReference{}
+	return digest(computer)
+}
+
+func digest(values ...any) string {
+	text, _ := json.Marshal(values) // They have strings and numbers alone.
+	sum := sha256.Sum256(text)
 	return hex.EncodeToString(sum[:8])
 }

@@ -14,7 +14,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/owner"
@@ -23,22 +24,97 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/hostaccess"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/hostpower"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/redfish"
+	"github.com/quoin-dev/cluster-api-provider-quoin/test/clienttest"
 	"github.com/quoin-dev/cluster-api-provider-quoin/test/redfishtest"
 )
 
+// corrections of spec.bmc, after which it may mean another computer.
+var corrections = map[string]func(*infrav1.BMC){
+	"address":  func(b *infrav1.BMC) { b.Address = "https://192.0.2.112" },
+	"system":   func(b *infrav1.BMC) { b.System = "/redfish/v1/Systems/2" },
+	"systemID": func(b *infrav1.BMC) { b.SystemID = "S4EWNX0N" },
+	"pin":      func(b *infrav1.BMC) { b.CertificateFingerprint = strings.Repeat("5f", 32) },
+}
+
 func TestTheWordOfAnotherBMCFencesNobody(t *testing.T) {
+	for name, correct := range corrections {
+		t.Run(name, func(t *testing.T) {
+			w := silentWorld(t, withBMC)
+			deleteMachine(w)
+			w.until("ordered off", func(*infrav1.QuoinHost) bool { return slices.Contains(w.bmc.told(), "off") })
+			w.g.Expect(w.host().Fenced()).To(BeFalse(), "the answer was not looked at yet")
+			// It was the wrong computer that was powered off.
+			w.update(func(h *infrav1.QuoinHost) { correct(h.Spec.BMC) })
+			w.until("ordered off there", func(*infrav1.QuoinHost) bool {
+				w.g.Expect(w.host().Fenced()).To(BeFalse())
+				return len(w.bmc.told()) == 3
+			})
+			w.until("fenced", (*infrav1.QuoinHost).Fenced)
+			w.g.Expect(w.bmc.told()).To(Equal([]string{"cycle", "off", "off"}))
+		})
+	}
+}
+
+// fencedWorld has a host that its BMC fenced, and whose node is still drained.
+func fencedWorld(t *testing.T) *world {
 	w := silentWorld(t, withBMC)
-	deleteMachine(w)
-	w.until("ordered off", func(*infrav1.QuoinHost) bool { return slices.Contains(w.bmc.told(), "off") })
-	w.g.Expect(w.host().Fenced()).To(BeFalse(), "the answer was not looked at yet")
-	// It was the wrong computer that was powered off.
-	w.update(func(h *infrav1.QuoinHost) { h.Spec.BMC.Address = "https://192.0.2.112" })
-	w.until("ordered off there", func(*infrav1.QuoinHost) bool {
-		w.g.Expect(w.host().Fenced()).To(BeFalse())
-		return len(w.bmc.told()) == 3
-	})
+	machine := &clusterv1.Machine{}
+	w.object(machine, "m1")
+	w.g.Expect(w.client.Delete(t.Context(), machine)).To(Succeed())
+	w.object(machine, "m1")
+	machine.Status.Conditions = []metav1.Condition{{Type: clusterv1.MachineNodeReadyCondition,
+		Status: metav1.ConditionUnknown, Reason: "Seen", LastTransitionTime: metav1.Time{Time: w.now}}}
+	w.g.Expect(w.client.Status().Update(t.Context(), machine)).To(Succeed())
 	w.until("fenced", (*infrav1.QuoinHost).Fenced)
-	w.g.Expect(w.bmc.told()).To(Equal([]string{"cycle", "off", "off"}))
+	return w
+}
+
+func TestAFenceEndsWithTheBMCThatGaveIt(t *testing.T) {
+	fenced := func(h *infrav1.QuoinHost) bool { return h.Fenced() }
+	for name, correct := range corrections {
+		t.Run(name, func(t *testing.T) {
+			w := fencedWorld(t)
+			// The right one cannot be read.
+			w.bmc.set(errNoRoute, "On")
+			w.update(func(h *infrav1.QuoinHost) { correct(h.Spec.BMC) })
+			w.reconcile()
+			found := condition1(w.host(), infrav1.HostFencedCondition)
+			w.g.Expect(found.Status).To(Equal(metav1.ConditionFalse))
+			w.g.Expect(found.Message).To(And(ContainSubstring("spec.bmc was changed"),
+				ContainSubstring(infrav1.AbandonAnnotation)))
+			w.never("is fenced", fenced, 20)
+			w.bmc.set(nil, "On")
+			w.until("fenced by the right one", fenced)
+		})
+	}
+	t.Run("it is taken away", func(t *testing.T) {
+		w := fencedWorld(t)
+		w.update(func(h *infrav1.QuoinHost) { h.Spec.BMC = nil })
+		w.until("fenced no more", func(h *infrav1.QuoinHost) bool { return !h.Fenced() })
+		w.never("is fenced", fenced, 10)
+	})
+	t.Run("another account", func(t *testing.T) {
+		w := fencedWorld(t)
+		w.update(func(h *infrav1.QuoinHost) { h.Spec.BMC.CredentialsRef.Name = "other" })
+		w.never("is not fenced", func(h *infrav1.QuoinHost) bool { return !h.Fenced() }, 10)
+	})
+	t.Run("the word of a person", func(t *testing.T) {
+		w := fencedWorld(t)
+		w.annotate(infrav1.AbandonAnnotation, "")
+		w.until("abandoned", (*infrav1.QuoinHost).Abandoned)
+		w.update(func(h *infrav1.QuoinHost) { h.Spec.BMC.Address = "https://192.0.2.112" })
+		w.never("is not fenced", func(h *infrav1.QuoinHost) bool { return !h.Fenced() }, 10)
+	})
+	t.Run("and a reset still turns the host on", func(t *testing.T) {
+		w := poweredOff(t)
+		w.update(func(h *infrav1.QuoinHost) { h.Spec.BMC.Address = "https://192.0.2.112" })
+		w.until("fenced no more", func(h *infrav1.QuoinHost) bool { return h.GivenUp() && !h.Fenced() })
+		orphaned(w).until("without a claim", func(h *infrav1.QuoinHost) bool { return h.Spec.ConsumerRef == nil })
+		w.room.set(func() { w.room.err = nil })
+		w.annotate(infrav1.RetryAnnotation, "")
+		w.untilState(infrav1.HostStateAvailable)
+		w.g.Expect(w.bmc.told()).To(Equal([]string{"cycle", "off", "on"}))
+	})
 }
 
 // bmcWorld is a free host with a BMC.
@@ -184,7 +260,7 @@ func TestWhatBMCsAnswerSharesTheRoomOfWhatHostsPrint(t *testing.T) {
 			Type: corev1.SecretTypeBasicAuth, Data: map[string][]byte{corev1.BasicAuthUsernameKey: []byte(redfishtest.User),
 				corev1.BasicAuthPasswordKey: []byte(redfishtest.Password)}})
 	}
-	reader := fake.NewClientBuilder().WithObjects(objects...).Build()
+	reader := clienttest.Indexed(newScheme()).WithObjects(objects...).Build()
 	r := &Reconciler{Client: reader, APIReader: reader, Connector: hostaccess.New(reader, ssh.PoolOptions{Output: room})}
 	r.defaults()
 	state := func(namespace string) error {

@@ -226,6 +226,7 @@ func (r *Reconciler) takeStep(
 	if err := one.compareIdentity(ctx); err != nil {
 		return ctrl.Result{}, err
 	}
+	one.disown()
 	result, err := one.step(ctx)
 	if wait := one.verifyBMC(); wait > 0 {
 		result.requeueAfter = min(result.requeueAfter, wait)

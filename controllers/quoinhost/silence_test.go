@@ -4,7 +4,6 @@
 package quoinhost
 
 import (
-	"context"
 	"errors"
 	"net/netip"
 	"testing"
@@ -12,8 +11,6 @@ import (
 
 	. "github.com/onsi/gomega"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/owner"
@@ -98,15 +95,7 @@ func TestAFailingBMCDoesNotDelayTheNextAttempt(t *testing.T) {
 }
 
 func TestAFencedHostThatSomebodyTurnsOnIsFencedAgainBeforeItsClaimEnds(t *testing.T) {
-	w := silentWorld(t, withBMC)
-	machine := &clusterv1.Machine{}
-	w.object(machine, "m1")
-	w.g.Expect(w.client.Delete(context.Background(), machine)).To(Succeed())
-	w.object(machine, "m1")
-	machine.Status.Conditions = []metav1.Condition{{Type: clusterv1.MachineNodeReadyCondition,
-		Status: metav1.ConditionUnknown, Reason: "Seen", LastTransitionTime: metav1.Time{Time: w.now}}}
-	w.g.Expect(w.client.Status().Update(context.Background(), machine)).To(Succeed())
-	w.until("fenced", (*infrav1.QuoinHost).Fenced)
+	w := fencedWorld(t)
 	w.bmc.mu.Lock()
 	w.bmc.state = "On"
 	w.bmc.mu.Unlock()

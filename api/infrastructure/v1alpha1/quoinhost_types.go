@@ -375,6 +375,11 @@ type HostPower struct {
 	// +optional
 	ReadAt *metav1.Time `json:"readAt,omitempty"`
 
+	// readOf stands for the computer that spec.bmc meant then. What was read counts for no other.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	ReadOf string `json:"readOf,omitempty"`
+
 	// cycledAt is when the host was last power-cycled by us.
 	// +optional
 	CycledAt *metav1.Time `json:"cycledAt,omitempty"`
