@@ -46,14 +46,16 @@ func (w *HostWebhook) validateNewBMC(
 }
 
 // validateBMCIsNew refuses the computer of another host, one of which is wrong: the identities that are compared before
-// each order keep it from being switched off for the other. What a move or a restore brings was there before.
+// each order keep it from being switched off for the other. Of two that a move brings, both were there before.
 func (w *HostWebhook) validateBMCIsNew(
 	ctx context.Context, old, host *infrav1.QuoinHost,
 ) (field.ErrorList, error) {
 	bmc := host.Spec.BMC
-	brought := old == nil && host.Spec.ConsumerRef != nil
-	if brought || old != nil && old.Spec.BMC != nil && old.Spec.BMC.Address == bmc.Address &&
-		old.Spec.BMC.System == bmc.System && old.Spec.BMC.SystemID == bmc.SystemID {
+	var before *infrav1.BMC
+	if old != nil && old.Spec.BMC != nil && old.Spec.BMC.Address == bmc.Address {
+		before = old.Spec.BMC
+	}
+	if before != nil && before.System == bmc.System && before.SystemID == bmc.SystemID {
 		return nil, nil
 	}
 	var hosts infrav1.QuoinHostList
@@ -62,9 +64,11 @@ func (w *HostWebhook) validateBMCIsNew(
 	}
 	for i := range hosts.Items {
 		other := &hosts.Items[i]
-		alike := bmc.System == other.Spec.BMC.System ||
-			bmc.SystemID != "" && strings.EqualFold(bmc.SystemID, other.Spec.BMC.SystemID)
-		if !alike || other.Namespace == host.Namespace && other.Name == host.Name {
+		alike := sameSystem(bmc, other.Spec.BMC) ||
+			bmc.SystemID != "" && strings.EqualFold(bmc.SystemID, other.Spec.BMC.SystemID) ||
+			// What names none means the only one there is. Of two that were stored so, one is named first.
+			mayBeSame(bmc, other.Spec.BMC) && (before == nil || !mayBeSame(before, other.Spec.BMC))
+		if !alike || broughtTogether(old, host, other) || other.Namespace == host.Namespace && other.Name == host.Name {
 			continue
 		}
 		return field.ErrorList{field.Forbidden(field.NewPath("spec", "bmc", "address"), fmt.Sprintf("QuoinHost %s/%s has "+
@@ -72,6 +76,23 @@ func (w *HostWebhook) validateBMCIsNew(
 			other.Name))}, nil
 	}
 	return w.validateSystemIsNew(ctx, host)
+}
+
+// sameSystem reports whether both name one computer of a BMC, or none.
+func sameSystem(a, b *infrav1.BMC) bool {
+	return strings.TrimRight(a.System, "/") == strings.TrimRight(b.System, "/")
+}
+
+// mayBeSame reports whether two that have one address may mean one computer.
+func mayBeSame(a, b *infrav1.BMC) bool { return a.System == "" || b.System == "" || sameSystem(a, b) }
+
+// broughtTogether reports whether a move brings the host, and has brought the other one, which nobody here has taken
+// over yet. Refusing what another management cluster had would end the move halfway.
+func broughtTogether(old, host, other *infrav1.QuoinHost) bool {
+	brought := func(h *infrav1.QuoinHost) bool {
+		return h.Spec.HeldFor != nil || h.Spec.ConsumerRef != nil && h.Spec.ManagedBy != string(h.UID)
+	}
+	return old == nil && brought(host) && brought(other)
 }
 
 // validateSystemIsNew refuses a word that another host of the namespace has too: one BMC may have two addresses, and

@@ -108,7 +108,7 @@ func TestABMCIsSetByWhoeverMayReadItsSecret(t *testing.T) {
 	}{
 		"that of another host":              {func(*infrav1.BMC) {}, "QuoinHost hosts/other has this BMC"},
 		"written otherwise":                 {func(b *infrav1.BMC) { b.Address = "https://192.0.2.107:443/" }, "has this"},
-		"a computer of one that names none": {func(b *infrav1.BMC) { b.System = "/redfish/v1/Systems/1" }, ""},
+		"a computer of one that names none": {func(b *infrav1.BMC) { b.System = "/redfish/v1/Systems/1" }, "has this BMC"},
 		"another address":                   {func(b *infrav1.BMC) { b.Address = "https://192.0.2.108" }, ""},
 		"another port, as behind a NAT":     {func(b *infrav1.BMC) { b.Address = "https://192.0.2.107:8443" }, ""},
 	} {
@@ -137,9 +137,29 @@ func TestABMCIsSetByWhoeverMayReadItsSecret(t *testing.T) {
 				bare.Spec.ConsumerRef = given.Spec.ConsumerRef.DeepCopy()
 				_, err = w.ValidateUpdate(by("operator"), bare, given)
 				expectRefusal(t, err, c.refusal)
-				moved := h.DeepCopy()
-				moved.Spec.ConsumerRef = &infrav1.ConsumerReference{Namespace: "hosts", Name: "m", Machine: "m", Claim: "0123abcd"}
-				_, err = w.ValidateCreate(by("operator"), moved)
+				// A claim is no pass, unless both were there before, and nobody here has taken the other one over yet.
+				moved, other := given.DeepCopy(), other.DeepCopy()
+				moved.Spec.ManagedBy, moved.UID = "elsewhere", "copy"
+				for passes, brought := range map[string]func(*infrav1.QuoinHost){
+					c.refusal: func(*infrav1.QuoinHost) {},
+					"has this BMC": func(o *infrav1.QuoinHost) {
+						o.Spec.ConsumerRef, o.UID, o.Spec.ManagedBy = given.Spec.ConsumerRef, "other", "other"
+					},
+					"": func(o *infrav1.QuoinHost) {
+						o.Spec.ConsumerRef, o.UID, o.Spec.ManagedBy = given.Spec.ConsumerRef, "other", "elsewhere"
+					},
+				} {
+					beside := other.DeepCopy()
+					brought(beside)
+					w := &HostWebhook{Client: reader(t, beside), Live: reader(t), Reviews: rights(true)}
+					_, err = w.ValidateCreate(by("operator"), moved)
+					expectRefusal(t, err, passes)
+				}
+				// Free hosts are held while they move.
+				held, free := other.DeepCopy(), h.DeepCopy()
+				held.Spec.HeldFor, free.Spec.HeldFor = &infrav1.HostHold{Source: "a"}, &infrav1.HostHold{Source: "b"}
+				_, err = (&HostWebhook{Client: reader(t, held), Live: reader(t), Reviews: rights(true)}).
+					ValidateCreate(by("operator"), free)
 				expectRefusal(t, err, "")
 				// Two blades of one chassis.
 				other.Spec.BMC.System, h.Spec.BMC.System = "/redfish/v1/Systems/1", "/redfish/v1/Systems/2"
@@ -147,6 +167,22 @@ func TestABMCIsSetByWhoeverMayReadItsSecret(t *testing.T) {
 					ValidateCreate(by("operator"), h)
 				expectRefusal(t, err, "")
 			}
+		})
+	}
+	for name, c := range map[string]struct{ other, was, is, refusal string }{
+		"with a slash":                    {"/redfish/v1/Systems/1", "", "/redfish/v1/Systems/1/", "has this BMC"},
+		"none beside one that is named":   {"/redfish/v1/Systems/1", "/redfish/v1/Systems/2", "", "has this BMC"},
+		"one of two that were not named":  {"", "", "/redfish/v1/Systems/1", ""},
+		"another, where one was not":      {"/redfish/v1/Systems/1", "", "/redfish/v1/Systems/2", ""},
+		"that of another, where none was": {"/redfish/v1/Systems/1", "", "/redfish/v1/Systems/1", "has this BMC"},
+	} {
+		t.Run("a system is named: "+name, func(t *testing.T) {
+			other, was, is := before.DeepCopy(), before.DeepCopy(), before.DeepCopy()
+			other.Name, other.Spec.Address = "other", "192.0.2.9"
+			other.Spec.BMC.System, was.Spec.BMC.System, is.Spec.BMC.System = c.other, c.was, c.is
+			w := &HostWebhook{Client: reader(t, other), Live: reader(t), Reviews: rights(true)}
+			_, err := w.ValidateUpdate(by("operator"), was, is)
+			expectRefusal(t, err, c.refusal)
 		})
 	}
 	for name, c := range map[string]struct {
