@@ -58,7 +58,7 @@ func (r *reconciliation) compareIdentity(ctx context.Context) error {
 	if r.alike, err = r.controller.alike(ctx, r.host); err != nil {
 		return err
 	}
-	if r.sharesUUID, err = hostpower.SharesUUID(ctx, r.controller.Client, r.host); err != nil {
+	if r.sharesIdentity, err = hostpower.SharesIdentity(ctx, r.controller.Client, r.host); err != nil {
 		return err
 	}
 	if len(r.alike) == 0 {

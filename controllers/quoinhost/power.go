@@ -148,12 +148,12 @@ func (r *reconciliation) untilBMC() time.Duration {
 
 // comparison is the number of the rules by which a computer is taken for a host's. With new ones each BMC is asked
 // again.
-const comparison = 2
+const comparison = 3
 
 // askedOf stands for what a QuoinHost says of its BMC, for the other host that it may be, and for what tells them
 // apart.
 func (r *reconciliation) askedOf() string {
-	return digest(r.host.Spec.BMC, r.sharesUUID, comparison)
+	return digest(r.host.Spec.BMC, r.sharesIdentity, comparison)
 }
 
 // computerOf stands for the computer that a BMC is asked about. Another account asks about the same one.

@@ -28,8 +28,8 @@ type reconciliation struct {
 	word    string
 	// alike are the other hosts that have the hostname, the machine-id or the product UUID of this one.
 	alike []infrav1.QuoinHost
-	// sharesUUID names another host whose BMC the UUID may mean; see hostpower.SharesUUID.
-	sharesUUID string
+	// sharesIdentity names another host whose BMC may be meant; see hostpower.SharesIdentity.
+	sharesIdentity string
 	// orders is the plan whose order is to be written down before it is started.
 	orders string
 	// baseline is what an inspection found on a free host, to be written down; nil when there was none.

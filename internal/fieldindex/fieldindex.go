@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/firmware"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/placement"
 )
 
@@ -34,6 +35,8 @@ const (
 	hostAwaits = "awaitsConsumer"
 	// hostIdentity is each identity of a QuoinHost.
 	hostIdentity = "identity"
+	// hostWord is each word by which a BMC may know a QuoinHost.
+	hostWord = "word"
 	// hostDomain is the failure domain of a QuoinHost.
 	hostDomain = "failureDomain"
 	// hostAddress is the address and the port of a QuoinHost, in one form of the many.
@@ -65,6 +68,30 @@ func HostsAwaitingConsumer(namespace string) client.ListOption {
 // HostsWithIdentity selects the QuoinHosts that have the identity.
 func HostsWithIdentity(identity placement.Identity) client.ListOption {
 	return client.MatchingFields{hostIdentity: string(identity)}
+}
+
+// HostsKnownBy selects the QuoinHosts of which somebody says what spec.bmc.systemID says of another: inspection, of
+// their firmware, or a person, of their BMC.
+func HostsKnownBy(systemID string) client.ListOption {
+	return client.MatchingFields{hostWord: wordOf(systemID)}
+}
+
+// wordOf is one form of a UUID's two, or of a serial number's letters.
+func wordOf(text string) string {
+	return cmp.Or(firmware.CanonicalUUID(text), strings.ToLower(strings.TrimSpace(text)))
+}
+
+// wordsOf the host; what every host of a make says is none.
+func wordsOf(host *infrav1.QuoinHost) []string {
+	var words []string
+	if facts := host.Status.Facts; facts != nil {
+		words = append(words, firmware.CanonicalUUID(facts.ProductUUID), wordOf(firmware.Serial(facts.SerialNumber)))
+	}
+	if bmc := host.Spec.BMC; bmc != nil {
+		words = append(words, wordOf(bmc.SystemID))
+	}
+	slices.Sort(words)
+	return slices.DeleteFunc(slices.Compact(words), func(word string) bool { return word == "" })
 }
 
 // HostsOfDomain selects the QuoinHosts of the failure domain of host in its namespace: who may write those of another
@@ -159,6 +186,12 @@ func All() []Index {
 				}
 			}
 			return values
+		}},
+		{&infrav1.QuoinHost{}, hostWord, func(o client.Object) []string {
+			if host, ok := o.(*infrav1.QuoinHost); ok {
+				return wordsOf(host)
+			}
+			return nil
 		}},
 		{&infrav1.QuoinHost{}, hostDomain, func(o client.Object) []string { return ofHost(o, DomainOf) }},
 		{&infrav1.QuoinHost{}, hostAddress, func(o client.Object) []string { return ofHost(o, addressOf) }},

@@ -86,7 +86,7 @@ func (p *Power) with(ctx context.Context, host *infrav1.QuoinHost, do func(*redf
 		return err
 	}
 	machine := machineOf(host)
-	if machine.Shared, err = SharesUUID(ctx, p.Hosts, host); err != nil {
+	if machine.Shared, err = SharesIdentity(ctx, p.Hosts, host); err != nil {
 		return err
 	}
 	c, err := redfish.New(redfish.Target{
@@ -111,18 +111,16 @@ func machineOf(host *infrav1.QuoinHost) redfish.Machine {
 	return machine
 }
 
-// SharesUUID names another QuoinHost of the namespace that has a BMC and the product UUID of the host, which then does
-// not say whose BMC is whose. It is empty when there is none, and where a person says which computer it is, by anything
-// but that UUID. Those of other namespaces do not count: who registers hosts there must not keep this one from being
-// fenced.
-func SharesUUID(ctx context.Context, hosts client.Reader, host *infrav1.QuoinHost) (string, error) {
-	if placement.ProductUUID(host) == "" {
-		return "", nil
+// SharesIdentity names another QuoinHost of the namespace that is known by what a person says of the host's computer,
+// or, where that is no more than the host's product UUID, or nothing, has a BMC and that UUID: whose BMC is whose does
+// not follow from it. It is empty when there is none. Those of other namespaces do not count: who registers hosts there
+// must not keep this one from being fenced.
+func SharesIdentity(ctx context.Context, hosts client.Reader, host *infrav1.QuoinHost) (string, error) {
+	find, bmc, facts := WithUUIDOf, host.Spec.BMC, host.Status.Facts
+	if bmc != nil && bmc.SystemID != "" && (facts == nil || !firmware.SameUUID(bmc.SystemID, facts.ProductUUID)) {
+		find = KnownBySystemIDOf
 	}
-	if word := host.Spec.BMC.SystemID; word != "" && !firmware.SameUUID(word, host.Status.Facts.ProductUUID) {
-		return "", nil
-	}
-	alike, err := WithUUIDOf(ctx, hosts, host)
+	alike, err := find(ctx, hosts, host)
 	if err != nil || len(alike) == 0 {
 		return "", err
 	}
@@ -137,10 +135,23 @@ func WithUUIDOf(ctx context.Context, hosts client.Reader, host *infrav1.QuoinHos
 	if identity == "" {
 		return nil, nil
 	}
+	return others(ctx, hosts, host, fieldindex.HostsWithIdentity(identity))
+}
+
+// KnownBySystemIDOf lists the other QuoinHosts of the namespace, with a BMC or without, of which inspection or a person
+// says what spec.bmc.systemID says of the host. They are shared with the cache.
+func KnownBySystemIDOf(
+	ctx context.Context, hosts client.Reader, host *infrav1.QuoinHost,
+) ([]infrav1.QuoinHost, error) {
+	return others(ctx, hosts, host, fieldindex.HostsKnownBy(host.Spec.BMC.SystemID))
+}
+
+func others(
+	ctx context.Context, hosts client.Reader, host *infrav1.QuoinHost, like client.ListOption,
+) ([]infrav1.QuoinHost, error) {
 	list := &infrav1.QuoinHostList{}
-	if err := hosts.List(ctx, list, client.InNamespace(host.Namespace), fieldindex.HostsWithIdentity(identity),
-		client.UnsafeDisableDeepCopy); err != nil {
-		return nil, fmt.Errorf("listing the QuoinHosts with %s: %w", identity, err)
+	if err := hosts.List(ctx, list, client.InNamespace(host.Namespace), like, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("listing the QuoinHosts that are like QuoinHost %s/%s: %w", host.Namespace, host.Name, err)
 	}
 	var others []infrav1.QuoinHost
 	for i := range list.Items {

@@ -99,7 +99,7 @@ func TestTheBMCOfAnotherMachineIsNotUsed(t *testing.T) {
 					continue
 				}
 				g.Expect(err).To(BeAssignableToTypeOf(&redfish.IdentityError{}))
-				g.Expect(err).To(MatchError(ContainSubstring("spec.bmc.systemID")))
+				g.Expect(err).To(MatchError(ContainSubstring("correct spec.bmc")))
 			}
 			if !c.same {
 				g.Expect(bmc.Orders()).To(HaveLen(orders))
@@ -121,10 +121,18 @@ func TestAUUIDThatAnotherHostHasTooDecidesNothing(t *testing.T) {
 			false},
 		"a person's word":             {func(h *infrav1.QuoinHost) { h.Spec.BMC.SystemID = "S4EWNX0M" }, nothing, true},
 		"the UUID as a person's word": {func(h *infrav1.QuoinHost) { h.Spec.BMC.SystemID = big }, nothing, false},
-		"its serial number":           {func(h *infrav1.QuoinHost) { h.Status.Facts.SerialNumber = "S4EWNX0M" }, nothing, true},
-		"another UUID":                {nothing, func(h *infrav1.QuoinHost) { h.Status.Facts.ProductUUID = redfishtest.UUID("2") }, true},
-		"no BMC":                      {nothing, func(h *infrav1.QuoinHost) { h.Spec.BMC = nil }, true},
-		"of strangers":                {nothing, func(h *infrav1.QuoinHost) { h.Namespace = "strangers" }, true},
+		"the same, and no other BMC": {func(h *infrav1.QuoinHost) { h.Spec.BMC.SystemID = big },
+			func(h *infrav1.QuoinHost) { h.Spec.BMC = nil }, true},
+		"its serial number": {func(h *infrav1.QuoinHost) { h.Status.Facts.SerialNumber = "S4EWNX0M" }, nothing, true},
+		"a person's word, read on the other": {func(h *infrav1.QuoinHost) { h.Spec.BMC.SystemID = "S4EWNX0M" },
+			func(h *infrav1.QuoinHost) {
+				h.Spec.BMC, h.Status.Facts = nil, &infrav1.HostFacts{SerialNumber: "s4ewnx0m"}
+			}, false},
+		"a person's word, said of the other too": {func(h *infrav1.QuoinHost) { h.Spec.BMC.SystemID = "S4EWNX0M" },
+			func(h *infrav1.QuoinHost) { h.Spec.BMC.SystemID = "s4ewnx0m" }, false},
+		"another UUID": {nothing, func(h *infrav1.QuoinHost) { h.Status.Facts.ProductUUID = redfishtest.UUID("2") }, true},
+		"no BMC":       {nothing, func(h *infrav1.QuoinHost) { h.Spec.BMC = nil }, true},
+		"of strangers": {nothing, func(h *infrav1.QuoinHost) { h.Namespace = "strangers" }, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
@@ -153,6 +161,25 @@ func TestAUUIDThatAnotherHostHasTooDecidesNothing(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A typo gives h1 the BMC of h2, which names none of its own, and the operator copies what that BMC says: until h2 is
+// inspected nobody can know better.
+func TestAWordIsRefusedOnceInspectionFindsItOnAnotherHost(t *testing.T) {
+	g := NewWithT(t)
+	bmc := redfishtest.New(redfishtest.Options{})
+	defer bmc.Close()
+	host, other := behind(bmc), behind(bmc)
+	host.Status.Facts.ProductUUID, host.Spec.BMC.SystemID = redfishtest.UUID("2"), redfishtest.UUID("1")
+	other.Name, other.Spec.BMC, other.Status.Facts = "h2", nil, nil
+	g.Expect(power(account("hosts"), host, other).Off(t.Context(), host)).To(Succeed())
+	g.Expect(bmc.Orders()).To(HaveLen(1))
+	other.Status.Facts = &infrav1.HostFacts{ProductUUID: redfishtest.UUID("1")}
+	p := power(account("hosts"), host, other)
+	g.Expect(p.Off(t.Context(), host)).To(MatchError(And(ContainSubstring("another machine's"),
+		ContainSubstring("QuoinHost hosts/h2"))))
+	g.Expect(p.State(t.Context(), host)).Error().To(HaveOccurred(), "nor does it fence h1 that h2 is off")
+	g.Expect(bmc.Orders()).To(HaveLen(1))
 }
 
 func nothing(*infrav1.QuoinHost) {}

@@ -74,11 +74,12 @@ type Target struct {
 // unknown.
 type Machine struct {
 	// ID is a person's word: the UUID, the SerialNumber or the SKU that the BMC itself says, as it is written there.
-	// Nothing else counts then.
+	// What is known beside it counts only where UUID and Serial both say that the computer is another.
 	ID string
 	// UUID of its firmware, in either byte order; Serial number of its maker.
 	UUID, Serial string
-	// Shared names another machine that has the UUID and a BMC, so that none of these says which of the two it is.
+	// Shared names another machine that is known by ID, or without one has the UUID and a BMC, so that neither says which
+	// of the two it is.
 	Shared string
 }
 

@@ -118,12 +118,21 @@ type IdentityError struct {
 func (e *IdentityError) Error() string {
 	problem, remedy := "nothing tells whether the BMC at %s is the host's", "correct spec.bmc, or, if it is the host's, "+
 		"set spec.bmc.systemID to what this BMC says there"
+	shared := e.Meant.Shared + " has this UUID and a BMC too"
+	if e.Meant.ID != "" {
+		shared = e.Meant.Shared + " is known by that systemID too"
+	}
 	switch {
 	case e.Differs:
-		problem = "the BMC at %s is another machine's"
+		// Nobody in a hurry is to copy from here what makes this BMC the host's.
+		problem, remedy = "the BMC at %s is another machine's", "correct spec.bmc; if the machine itself shows that it is "+
+			"the host's: docs/bmc.md (Which computer it is)"
+		if e.Meant.ID != "" && e.Meant.Shared != "" {
+			remedy = shared + ": " + remedy
+		}
 	case e.Meant.Shared != "":
-		remedy = fmt.Sprintf("%s has this UUID and a BMC too: if both are one machine, delete one of them; else set "+
-			"spec.bmc.systemID of each to what its own BMC alone says, as the SerialNumber", e.Meant.Shared)
+		remedy = "correct spec.bmc, or, if it is the host's: " + shared + ", so if both are one machine, delete one of " +
+			"them; else set spec.bmc.systemID of each to what its own BMC alone says, as the SerialNumber"
 	}
 	return fmt.Sprintf(problem+": its %s has %s, and the host %s; %s", e.Address, e.System,
 		known("UUID", e.UUID, "SerialNumber", e.Serial, "SKU", e.SKU),

@@ -110,21 +110,28 @@ func (c *Client) identify(path string, system computer) error {
 	e := &IdentityError{Address: c.target.Address, System: path, Meant: meant, UUID: system.uuid, Serial: system.serial,
 		SKU: system.sku}
 	says := func(word string) bool { return word != "" && strings.EqualFold(strings.TrimSpace(meant.ID), word) }
+	uuid := firmware.SameUUID(meant.UUID, system.uuid)
+	otherUUID := !uuid && firmware.UUID(meant.UUID) != "" && firmware.UUID(system.uuid) != ""
 	serial := firmware.SameSerial(meant.Serial, system.serial) || firmware.SameSerial(meant.Serial, system.sku)
-	same := serial
-	e.Differs = !same && firmware.Serial(meant.Serial) != "" && firmware.Serial(system.serial) != ""
+	otherSerial := !serial && firmware.Serial(meant.Serial) != "" && firmware.Serial(system.serial) != ""
+	var same bool
 	switch {
 	case meant.ID != "":
-		same, e.Differs = says(system.uuid) || says(system.serial) || says(system.sku), true
-	case firmware.UUID(meant.UUID) != "" && firmware.UUID(system.uuid) != "":
+		// A person knows better than a firmware that says one of both wrongly, but was mistaken where neither agrees.
+		same = (says(system.uuid) || says(system.serial) || says(system.sku)) && !(otherUUID && otherSerial)
+		e.Differs = true
+	case otherUUID:
+		// There are BMCs that say another UUID than SMBIOS: with the serial number a person may say that this is one.
+		e.Differs = !serial
+	default:
 		// Boards of a make may have one UUID, but no two machines a serial number.
-		same, e.Differs = firmware.SameUUID(meant.UUID, system.uuid) && !e.Differs, true
+		same, e.Differs = (uuid || serial) && !otherSerial, otherSerial
 	}
 	switch {
 	case !same:
 		return e
-	case meant.Shared != "" && !serial && (meant.ID == "" || firmware.SameUUID(meant.ID, meant.UUID)):
-		e.Differs = false
+	case meant.Shared != "" && !serial:
+		e.Differs = !uuid
 		return e
 	}
 	return nil

@@ -136,6 +136,8 @@ func TestTheComputerIsTheMachineThatIsMeant(t *testing.T) {
 	const uuid, swapped = "33221100-5544-7766-8899-aabbccddeeff", "00112233-4455-6677-8899-AABBCCDDEEFF"
 	type machine = redfish.Machine
 	other := redfishtest.UUID("2")
+	const serial, strange = "S4EWNX0M", "S4EWNX0N"
+	const h18 = "QuoinHost hosts/h18"
 	const another, unknown = "is another machine's", "nothing tells whether"
 	const zeros, filler = "00000000-0000-0000-0000-000000000000", "To be filled by O.E.M."
 	for name, c := range map[string]struct {
@@ -143,27 +145,36 @@ func TestTheComputerIsTheMachineThatIsMeant(t *testing.T) {
 		uuid, serial, sku string
 		says              string
 	}{
-		"one UUID":                         {machine{UUID: uuid}, uuid, "", "", ""},
-		"the other byte order":             {machine{UUID: uuid}, swapped, "", "", ""},
-		"another UUID":                     {machine{UUID: uuid}, other, "", "", another},
-		"another UUID with its serial":     {machine{UUID: uuid, Serial: "S4EWNX0M"}, other, "S4EWNX0M", "", another},
-		"one UUID, another serial":         {machine{UUID: uuid, Serial: "S4EWNX0M"}, uuid, "S4EWNX0N", "", another},
-		"one UUID, its serial as the SKU":  {machine{UUID: uuid, Serial: "S4EWNX0M"}, uuid, "CN7016346B00AB", "S4EWNX0M", ""},
-		"one UUID, a serial of no machine": {machine{UUID: uuid, Serial: "S4EWNX0M"}, swapped, filler, "", ""},
-		"a person's UUID, another serial":  {machine{ID: uuid, UUID: uuid, Serial: "S4EWNX0M"}, uuid, "S4EWNX0N", "", ""},
-		"its serial number":                {machine{Serial: "S4EWNX0M"}, uuid, "s4ewnx0m", "", ""},
-		"its serial number as the SKU":     {machine{UUID: zeros, Serial: "S4EWNX0M"}, zeros, "CN7016346B00AB", "S4EWNX0M", ""},
-		"another serial number":            {machine{Serial: "S4EWNX0M"}, "", "S4EWNX0N", "", another},
-		"a person's UUID that is none":     {machine{ID: zeros}, zeros, "", "", ""},
-		"a person's serial number":         {machine{ID: "x1", UUID: uuid}, "", "X1", "", ""},
-		"a person's SKU":                   {machine{ID: "S4EWNX0M"}, "", "", "S4EWNX0M", ""},
-		"a person says nothing":            {machine{ID: "    "}, uuid, "", "", another},
-		"a person says otherwise":          {machine{ID: "S4EWNX0N", UUID: uuid}, uuid, "S4EWNX0M", "", another},
-		"no UUID on either side":           {machine{UUID: zeros}, zeros, "", "", unknown},
-		"serial numbers of no machine":     {machine{Serial: filler}, "", filler, "", unknown},
-		"a UUID here and a serial there":   {machine{UUID: uuid}, "", "S4EWNX0M", "", unknown},
-		"nothing is known of the machine":  {machine{}, uuid, "", "", unknown},
-		"nothing is known of the computer": {machine{UUID: uuid}, "", "", "", unknown},
+		"one UUID":                          {machine{UUID: uuid}, uuid, "", "", ""},
+		"the other byte order":              {machine{UUID: uuid}, swapped, "", "", ""},
+		"another UUID":                      {machine{UUID: uuid}, other, "", "", another},
+		"another UUID with its serial":      {machine{UUID: uuid, Serial: serial}, other, serial, "", unknown},
+		"another UUID, another serial":      {machine{UUID: uuid, Serial: serial}, other, strange, "", another},
+		"one UUID, another serial":          {machine{UUID: uuid, Serial: serial}, uuid, strange, "", another},
+		"one UUID, its serial as the SKU":   {machine{UUID: uuid, Serial: serial}, uuid, "CN7016346B00AB", serial, ""},
+		"one UUID, a serial of no machine":  {machine{UUID: uuid, Serial: serial}, swapped, filler, "", ""},
+		"a person's UUID, another serial":   {machine{ID: uuid, UUID: uuid, Serial: serial}, uuid, strange, "", ""},
+		"its serial number":                 {machine{Serial: serial}, uuid, "s4ewnx0m", "", ""},
+		"its serial number as the SKU":      {machine{UUID: zeros, Serial: serial}, zeros, "CN7016346B00AB", serial, ""},
+		"another serial number":             {machine{Serial: serial}, "", strange, "", another},
+		"a person's UUID that is none":      {machine{ID: zeros}, zeros, "", "", ""},
+		"a person's serial number":          {machine{ID: "x1", UUID: uuid}, "", "X1", "", ""},
+		"a person's SKU":                    {machine{ID: serial}, "", "", serial, ""},
+		"a person's UUID beside its serial": {machine{ID: other, UUID: uuid, Serial: serial}, other, serial, "", ""},
+		"a person's UUID, no serial":        {machine{ID: other, UUID: uuid, Serial: filler}, other, serial, "", ""},
+		"a person's UUID against both":      {machine{ID: other, UUID: uuid, Serial: serial}, other, strange, "", another},
+		"a person's word against both":      {machine{ID: strange, UUID: uuid, Serial: serial}, other, strange, "", another},
+		"a person's UUID, another's too":    {machine{ID: other, UUID: uuid, Shared: h18}, other, "", "", another},
+		"the same, and nothing is known":    {machine{ID: other, Shared: h18}, other, "", "", another},
+		"the same, and its serial decides":  {machine{ID: serial, Serial: serial, Shared: h18}, other, serial, "", ""},
+		"its own UUID, another's too":       {machine{ID: uuid, UUID: uuid, Shared: h18}, uuid, strange, "", unknown},
+		"a person says nothing":             {machine{ID: "    "}, uuid, "", "", another},
+		"a person says otherwise":           {machine{ID: strange, UUID: uuid}, uuid, serial, "", another},
+		"no UUID on either side":            {machine{UUID: zeros}, zeros, "", "", unknown},
+		"serial numbers of no machine":      {machine{Serial: filler}, "", filler, "", unknown},
+		"a UUID here and a serial there":    {machine{UUID: uuid}, "", serial, "", unknown},
+		"nothing is known of the machine":   {machine{}, uuid, "", "", unknown},
+		"nothing is known of the computer":  {machine{UUID: uuid}, "", "", "", unknown},
 	} {
 		t.Run(name, func(t *testing.T) {
 			identify := func(string) (uuid, serial, sku string) { return c.uuid, c.serial, c.sku }
@@ -176,7 +187,15 @@ func TestTheComputerIsTheMachineThatIsMeant(t *testing.T) {
 					continue
 				}
 				w.g.Expect(err).To(BeAssignableToTypeOf(&redfish.IdentityError{}))
-				w.g.Expect(err).To(MatchError(And(ContainSubstring(c.says), ContainSubstring("spec.bmc.systemID"))))
+				w.g.Expect(err).To(MatchError(And(ContainSubstring(c.says), ContainSubstring("correct spec.bmc"))))
+				offered := ContainSubstring("set spec.bmc.systemID")
+				if c.says == another {
+					offered = And(Not(offered), ContainSubstring("docs/bmc.md"))
+				}
+				w.g.Expect(err).To(MatchError(offered), "nobody is led to paste what another machine's BMC says")
+				if c.meant.Shared != "" {
+					w.g.Expect(err).To(MatchError(ContainSubstring(c.meant.Shared)))
+				}
 			}
 			if c.says != "" {
 				w.g.Expect(w.bmc.Orders()).To(BeEmpty())

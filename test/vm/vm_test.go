@@ -323,7 +323,8 @@ func registers(b *bench) {
 	b.until(patience, "the BMC was not judged", func() bool {
 		return conditions.IsFalse(b.host(), infrav1.HostBMCVerifiedCondition)
 	})
-	b.Expect(conditions.GetMessage(b.host(), infrav1.HostBMCVerifiedCondition)).To(gomega.ContainSubstring("systemID"))
+	b.Expect(conditions.GetMessage(b.host(), infrav1.HostBMCVerifiedCondition)).To(gomega.And(
+		gomega.ContainSubstring("is another machine's"), gomega.Not(gomega.ContainSubstring("systemID"))))
 	b.Expect((&hostpower.Power{Reader: b.plane.Client, Hosts: unindexed{b.plane.Client}}).Off(ctx, b.host())).To(gomega.BeAssignableToTypeOf(
 		&redfish.IdentityError{}))
 	b.Expect(another.Orders()).To(gomega.BeEmpty(), "it is refused before any order")

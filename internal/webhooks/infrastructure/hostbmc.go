@@ -17,6 +17,8 @@ import (
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/fieldindex"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/firmware"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/hostpower"
 )
 
 // validateNewBMC refuses a BMC of whoever may not read the Secret that it names: the manager sends what that holds, a
@@ -75,7 +77,7 @@ func (w *HostWebhook) validateBMCIsNew(
 			"this BMC: correct one of them, or, if it has several computers, set spec.bmc.system of both", other.Namespace,
 			other.Name))}, nil
 	}
-	return w.validateSystemIsNew(ctx, host)
+	return w.validateSystemIsNew(ctx, old, host)
 }
 
 // sameSystem reports whether both name one computer of a BMC, or none.
@@ -95,25 +97,33 @@ func broughtTogether(old, host, other *infrav1.QuoinHost) bool {
 	return old == nil && brought(host) && brought(other)
 }
 
-// validateSystemIsNew refuses a word that another host of the namespace has too: one BMC may have two addresses, and
-// the word is what its computer is known by.
-func (w *HostWebhook) validateSystemIsNew(ctx context.Context, host *infrav1.QuoinHost) (field.ErrorList, error) {
+// validateSystemIsNew refuses a word by which another host of the namespace is known: one BMC may have two addresses,
+// and what inspection read on another host is what the BMC of that one says.
+func (w *HostWebhook) validateSystemIsNew(ctx context.Context, old, host *infrav1.QuoinHost) (field.ErrorList, error) {
 	word := host.Spec.BMC.SystemID
 	if word == "" {
 		return nil, nil
 	}
-	var hosts infrav1.QuoinHostList
-	if err := w.Client.List(ctx, &hosts, client.InNamespace(host.Namespace), client.UnsafeDisableDeepCopy); err != nil {
-		return nil, apierrors.NewInternalError(fmt.Errorf("list QuoinHosts to find out whether one says this systemID: %w",
-			err))
+	hosts, err := hostpower.KnownBySystemIDOf(ctx, w.Client, host)
+	if err != nil {
+		return nil, apierrors.NewInternalError(fmt.Errorf("finding out whether a host is known by this systemID: %w", err))
 	}
-	for i := range hosts.Items {
-		other := &hosts.Items[i]
-		if other.Name == host.Name || other.Spec.BMC == nil || !strings.EqualFold(word, other.Spec.BMC.SystemID) {
+	for i := range hosts {
+		other := &hosts[i]
+		if broughtTogether(old, host, other) {
 			continue
 		}
-		return field.ErrorList{field.Forbidden(field.NewPath("spec", "bmc", "systemID"), fmt.Sprintf("QuoinHost %s/%s says "+
-			"%q too: correct one of them, and give each what its own BMC alone says", other.Namespace, other.Name, word))}, nil
+		refuse := func(format string) (field.ErrorList, error) {
+			return field.ErrorList{field.Forbidden(field.NewPath("spec", "bmc", "systemID"), fmt.Sprintf(format,
+				other.Namespace, other.Name, word))}, nil
+		}
+		if bmc := other.Spec.BMC; bmc != nil && (strings.EqualFold(word, bmc.SystemID) ||
+			firmware.SameUUID(word, bmc.SystemID)) {
+			return refuse("QuoinHost %s/%s says %q too: correct one of them, and give each what its own BMC alone says")
+		}
+		return refuse("inspection read on QuoinHost %s/%s that it is %q, so this is the BMC of that host: correct " +
+			"spec.bmc. If both are one machine, delete one of them; if boards share that, give what the host's own BMC " +
+			"alone says")
 	}
 	return nil, nil
 }

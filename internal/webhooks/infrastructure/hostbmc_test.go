@@ -186,6 +186,29 @@ func TestABMCIsSetByWhoeverMayReadItsSecret(t *testing.T) {
 		})
 	}
 	for name, c := range map[string]struct {
+		namespace, word, serial string
+		refusal                 string
+	}{
+		"the UUID":          {"hosts", "33221100-5544-7766-8899-AABBCCDDEEFF", "", "read on QuoinHost hosts/other"},
+		"in other bytes":    {"hosts", "00112233-4455-6677-8899-AABBCCDDEEFF", "", "read on QuoinHost hosts/other"},
+		"the serial number": {"hosts", "s4ewnx0m", "S4EWNX0M", `that it is "s4ewnx0m"`},
+		"of no machine":     {"hosts", "Default string", "Default string", ""},
+		"another":           {"hosts", "S4EWNX0N", "S4EWNX0M", ""},
+		"a stranger's":      {"elsewhere", "S4EWNX0M", "S4EWNX0M", ""},
+	} {
+		t.Run("what inspection read on another host: "+name, func(t *testing.T) {
+			other, h := without.DeepCopy(), before.DeepCopy()
+			other.Namespace, other.Name, other.Spec.Address = c.namespace, "other", "192.0.2.9"
+			other.Status.Facts = &infrav1.HostFacts{ProductUUID: "33221100-5544-7766-8899-aabbccddeeff", SerialNumber: c.serial}
+			h.Spec.BMC.SystemID = c.word
+			w := &HostWebhook{Client: reader(t, other), Live: reader(t), Reviews: rights(true)}
+			_, err := w.ValidateCreate(by("operator"), h)
+			expectRefusal(t, err, c.refusal)
+			_, err = w.ValidateUpdate(by("operator"), before, h)
+			expectRefusal(t, err, c.refusal)
+		})
+	}
+	for name, c := range map[string]struct {
 		namespace, said string
 		refusal         string
 	}{
