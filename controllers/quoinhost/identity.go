@@ -78,7 +78,8 @@ func (r *reconciliation) compareIdentity(ctx context.Context) error {
 }
 
 // outranked says why kubeadm must not run here: another host of the same Cluster is like this one, and comes first.
-// Empty when none does.
+// Empty when none does. Whom the claim of the other one names is no more than the word of who wrote that host, perhaps
+// another tenant: the Machine has to have it.
 func (r *reconciliation) outranked(ctx context.Context) (string, error) {
 	for i := range r.alike {
 		other := &r.alike[i]
@@ -88,12 +89,16 @@ func (r *reconciliation) outranked(ctx context.Context) (string, error) {
 		}
 		machine := &clusterv1.Machine{}
 		found, err := r.controller.find(ctx, client.ObjectKey{Namespace: ref.Namespace, Name: ref.Machine}, machine)
+		comes := found && machine.Spec.ClusterName == r.claim.machine.Spec.ClusterName &&
+			(joinedOrJoins(other, machine) || nameOf(other) < nameOf(r.host))
+		if comes {
+			comes, err = r.controller.hadBy(ctx, other, machine)
+		}
 		if err != nil {
 			return "", fmt.Errorf("finding out whether QuoinHost %s, which is like this one, is in the same Cluster: %w",
 				nameOf(other), err)
 		}
-		if !found || machine.Spec.ClusterName != r.claim.machine.Spec.ClusterName || !joinedOrJoins(other, machine) &&
-			nameOf(other) > nameOf(r.host) {
+		if !comes {
 			continue
 		}
 		common := placement.Common(placement.IdentitiesOf(r.host), placement.IdentitiesOf(other))

@@ -43,7 +43,8 @@ func claimedBy(machine string) func(*infrav1.QuoinHost) {
 
 func peer(name, cluster string) *clusterv1.Machine {
 	return &clusterv1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: name},
-		Spec: clusterv1.MachineSpec{ClusterName: cluster}}
+		Spec: clusterv1.MachineSpec{ClusterName: cluster, InfrastructureRef: clusterv1.ContractVersionedObjectReference{
+			APIGroup: infrav1.GroupVersion.Group, Kind: "QuoinMachine", Name: name}}}
 }
 
 func TestHostsThatAreAlikeNameEachOther(t *testing.T) {
@@ -96,19 +97,32 @@ func TestKubeadmRunsOnOneOfTwoHostsThatAreAlike(t *testing.T) {
 		h.Status.Operation = &infrav1.HostOperation{ID: infrav1.ProvisionOperation("88888888"), Phase: "Running"}
 	}
 	named := func(name string) func(*infrav1.QuoinHost) { return func(h *infrav1.QuoinHost) { h.Name = name } }
-	joined := peer("m2", "c1")
+	// Offered to everybody, with a claim that whoever wrote the host made up.
+	foreign := func(quoinMachine string, change ...func(*infrav1.QuoinHost)) *infrav1.QuoinHost {
+		return twin(append([]func(*infrav1.QuoinHost){claimedBy("m2"), func(h *infrav1.QuoinHost) {
+			h.Namespace, h.Spec.ConsumerNamespaces = "evil", []string{"*"}
+			h.Spec.ConsumerRef.Name = quoinMachine
+		}}, change...)...)
+	}
+	joined, elsewhere, others := peer("m2", "c1"), peer("m2", "c1"), peer("m2", "c1")
 	joined.Spec.ProviderID = "quoin://hosts/h2/88888888"
+	elsewhere.Spec.ProviderID = "quoin://hosts/h9/99999999"
+	others.Spec.InfrastructureRef.Kind = "OtherMachine"
 	for name, c := range map[string]struct {
 		other   *infrav1.QuoinHost
 		machine *clusterv1.Machine
 		refused bool
 	}{
-		"which has begun":               {twin(claimedBy("m2"), began), peer("m2", "c1"), true},
-		"whose status a move dropped":   {twin(claimedBy("m2")), joined, true},
-		"which comes first by its name": {twin(claimedBy("m2"), named("h0")), peer("m2", "c1"), true},
-		"which comes last by its name":  {twin(claimedBy("m2")), peer("m2", "c1"), false},
-		"of another Cluster":            {twin(claimedBy("m2"), began), peer("m2", "c2"), false},
-		"that is free":                  {twin(named("h0")), peer("m2", "c1"), false},
+		"which has begun":                 {twin(claimedBy("m2"), began), peer("m2", "c1"), true},
+		"whose status a move dropped":     {twin(claimedBy("m2")), joined, true},
+		"which comes first by its name":   {twin(claimedBy("m2"), named("h0")), peer("m2", "c1"), true},
+		"which comes last by its name":    {twin(claimedBy("m2")), peer("m2", "c1"), false},
+		"of another Cluster":              {twin(claimedBy("m2"), began), peer("m2", "c2"), false},
+		"that is free":                    {twin(named("h0")), peer("m2", "c1"), false},
+		"whose Machine has another":       {foreign("nope", began), elsewhere, false},
+		"whose QuoinMachine is no such":   {foreign("nope", began), peer("m2", "c1"), false},
+		"first, and its Machine's not":    {foreign("nope", named("h0")), peer("m2", "c1"), false},
+		"whose Machine is no QuoinHost's": {foreign("m2", named("h0")), others, false},
 	} {
 		t.Run("beside one "+name, func(t *testing.T) {
 			w := claimedWorld(t, false)

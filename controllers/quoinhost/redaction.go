@@ -96,7 +96,7 @@ func (r *Reconciler) hadBy(ctx context.Context, host *infrav1.QuoinHost, machine
 	if machine.Spec.ProviderID != "" {
 		return machine.Spec.ProviderID == host.ProviderID(), nil
 	}
-	if machine.Spec.InfrastructureRef.Name != ref.Name {
+	if of := machine.Spec.InfrastructureRef; of.Name != ref.Name || of.Kind != "QuoinMachine" {
 		return false, nil
 	}
 	quoinMachine := &infrav1.QuoinMachine{}

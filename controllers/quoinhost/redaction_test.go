@@ -359,6 +359,8 @@ func TestOnlyTheBootstrapDataOfTheHostsOwnMachineAreTakenOutOfWhatItSays(t *test
 		"it will have one": {func(q *infrav1.QuoinMachine, _ *clusterv1.Machine) { q.Spec.ProviderID = there }, false},
 		"other QuoinMachine": {func(_ *infrav1.QuoinMachine, m *clusterv1.Machine) { m.Spec.InfrastructureRef.Name = "qm2" },
 			false},
+		"no QuoinMachine": {func(_ *infrav1.QuoinMachine, m *clusterv1.Machine) { m.Spec.InfrastructureRef.Kind = "Other" },
+			false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := claimedWorld(t, true)
