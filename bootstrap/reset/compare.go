@@ -4,12 +4,14 @@
 package reset
 
 import (
+	"crypto/sha256"
 	"fmt"
 	"strings"
 
 	gossh "golang.org/x/crypto/ssh"
 
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/inspect"
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/redact"
 )
 
 // nameOf is what people call a trace.
@@ -43,13 +45,16 @@ func fingerprint(t inspect.Trace) string {
 	return gossh.FingerprintSHA256(key)
 }
 
-// nameOfKey has the key's fingerprint and comment; a line that is no key is shown as it is.
+// nameOfKey has the key's fingerprint and comment. A line that is no key may be a secret that came to the wrong place:
+// whoever may read it finds it on the host by its digest.
 func nameOfKey(t inspect.Trace) string {
 	key, comment, _, _, err := gossh.ParseAuthorizedKey([]byte(t.Value))
 	if err != nil {
-		return fmt.Sprintf("line %q in the authorized keys of user %s", shorten(t.Value, 80), t.Name)
+		return fmt.Sprintf("line that is no key (sha256 %.6x...) in the authorized keys of user %s",
+			sha256.Sum256([]byte(t.Value)), t.Name)
 	}
-	return fmt.Sprintf("authorized key %s %q of user %s", gossh.FingerprintSHA256(key), shorten(comment, 80), t.Name)
+	return fmt.Sprintf("authorized key %s %q of user %s", gossh.FingerprintSHA256(key),
+		shorten(redact.Patterns(comment), 80), t.Name)
 }
 
 // compare finds what came or changed since the host was inspected before the claim. Whose it is, nothing on the host

@@ -324,12 +324,33 @@ func TestWhatCannotBeComparedIsNotShown(t *testing.T) {
 
 func TestAFindingOfAVerificationTellsNoSecret(t *testing.T) {
 	w := newSecretWorld(t, "hosts")
-	w.host.answers["found "] = "found /etc/x is not empty: /etc/" + w.tokens["command"] + "\tremove it\nend\n"
+	// A private key that came to the keys by mistake: of the bootstrap data, and one that the host itself made.
+	second := strings.Split(w.tokens["ssh"], "\n")[1]
+	const made, id = "b3BlbnNzaC1rZXktdjEAAAAABG5vbmU", "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+	answer := "found /etc/x is not empty: /etc/" + w.tokens["command"] + "\tremove it\n" +
+		"found containers of Kubernetes remain: " + id + "\trestart containerd\n" +
+		"skipped rules of iptables: " + w.tokens["file"] + " fails on this host\n"
+	for _, line := range []string{"-----BEGIN OPENSSH PRIVATE KEY-----", w.tokens["lines"], w.tokens["ssh"] + made + made,
+		made, keyA + " password=hunter22"} {
+		answer += "trace key\troot\t" + strings.ReplaceAll(line, "\n", "\ntrace key\troot\t") + "\n"
+	}
+	w.host.answers["found "] = answer + "trace password\tops\tx\ntraced key\ntraced password\nend\n"
 	provisioner := &sshProvisioner{connector: w.host, secrets: w.r.secretsOf}
-	verified, err := provisioner.Verify(t.Context(), w.world.host(), CleanOrder{ID: "reset-1"})
-	w.g.Expect(err).NotTo(HaveOccurred())
-	w.g.Expect(verified.Findings).NotTo(BeEmpty())
-	w.g.Expect(w.tokens.leaks(fmt.Sprint(verified.Findings))).To(BeEmpty())
+	for _, passes := range []bool{false, true} {
+		verified, err := provisioner.Verify(t.Context(), w.world.host(),
+			CleanOrder{ID: "reset-1", Baseline: "key,password:", IgnoreChanges: passes})
+		w.g.Expect(err).NotTo(HaveOccurred())
+		w.g.Expect(verified.Findings).NotTo(BeEmpty())
+		all := fmt.Sprint(verified.Findings, verified.Skipped)
+		w.g.Expect(w.tokens.leaks(all)).To(BeEmpty())
+		w.g.Expect(all).NotTo(Or(ContainSubstring(made[:redact.Least]), ContainSubstring(second[:redact.Least]),
+			ContainSubstring("hunter22")))
+		w.g.Expect(all).To(And(ContainSubstring("rules of iptables: "+redact.Mark+" fails"), ContainSubstring(id),
+			MatchRegexp(`line that is no key \(sha256 [0-9a-f]{12}\.\.\.\) in the authorized keys of user root`)))
+		if !passes {
+			w.g.Expect(all).To(And(ContainSubstring("authorized key SHA256:"), ContainSubstring("password of user ops")))
+		}
+	}
 }
 
 func TestWhatWasToldOfAnAttemptIsTakenBackWhenTheHostIsANode(t *testing.T) {
