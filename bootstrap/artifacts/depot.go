@@ -45,7 +45,8 @@ type DepotError struct{ text string }
 func (e *DepotError) Error() string { return e.text }
 
 func depotError(at string, err error) error {
-	return &DepotError{text: fmt.Sprintf("the manager cannot read %s: %v", at, err)}
+	// What a server says may be in it, such as all names of a certificate.
+	return &DepotError{text: fmt.Sprintf("the manager cannot read %s: %.500v", at, err)}
 }
 
 // blame says what is wrong with a file that was read.
@@ -70,7 +71,7 @@ func openDepot(wanted Wanted, location Location, version string) *depot {
 	transport := &http.Transport{
 		// That of the manager's own environment is not for its users.
 		Proxy: nil, DialContext: (&net.Dialer{Timeout: answerTime, ControlContext: wanted.Control}).DialContext,
-		ResponseHeaderTimeout: answerTime, TLSHandshakeTimeout: answerTime,
+		ResponseHeaderTimeout: answerTime, TLSHandshakeTimeout: answerTime, MaxResponseHeaderBytes: 64 << 10,
 	}
 	if bundle.Proxy != "" {
 		proxy, _ := url.Parse(bundle.Proxy) // was checked
@@ -87,9 +88,8 @@ func openDepot(wanted Wanted, location Location, version string) *depot {
 			return errors.New("redirected more than ten times")
 		case origin.Of(r.URL) != origin.Of(via[0].URL):
 			// As hosts do that fetch a bundle themselves: a location says which server is asked, and a server not.
-			return fmt.Errorf("redirected to %s://%s, which is not followed; give that as the location, or have the "+
-				"server send the files itself", r.URL.Scheme,
-				r.URL.Host)
+			return fmt.Errorf("redirected to %s://%.200s, which is not followed; give that as the location, or have the "+
+				"server send the files itself", r.URL.Scheme, r.URL.Host)
 		}
 		return nil
 	}}
@@ -200,11 +200,13 @@ func (s *served) fetch() error {
 	whole := response.StatusCode == http.StatusOK
 	part := response.StatusCode == http.StatusPartialContent && strings.HasPrefix(response.Header.Get("Content-Range"),
 		fmt.Sprintf("bytes %d-", s.at))
+	// Not in the server's words, which may be many.
+	status := strings.TrimSpace(fmt.Sprint(response.StatusCode, " ", http.StatusText(response.StatusCode)))
 	switch {
 	case response.StatusCode == http.StatusNotFound:
-		err = &missingError{at: s.url, why: response.Status}
+		err = &missingError{at: s.url, why: status}
 	case !whole && !part:
-		err = depotError(s.url, errors.New(response.Status))
+		err = depotError(s.url, errors.New(status))
 	}
 	if err != nil {
 		response.Body.Close()

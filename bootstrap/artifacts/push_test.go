@@ -398,6 +398,34 @@ func TestTheProxyOfTheEnvironmentIsNotAsked(t *testing.T) {
 	g.Expect(asked).To(BeZero())
 }
 
+// Whoever names a bundle may have a server that says a lot.
+func TestWhatAServerSaysBesideTheFileIsBounded(t *testing.T) {
+	long := strings.Repeat("x", 100<<10)
+	for name, c := range map[string]struct{ answer, says string }{
+		"its headers":      {"HTTP/1.1 200 OK\r\nX: " + long, "exceeded 65536 bytes"},
+		"a refusal":        {"HTTP/1.1 500 " + long[:60000], "500 Internal Server Error"},
+		"a file not there": {"HTTP/1.1 404 " + long[:60000], "404 Not Found"},
+		"what is no HTTP":  {"HTTPS " + long[:60000], "malformed HTTP"},
+		"a redirect":       {"HTTP/1.1 302 Found\r\nLocation: http://" + long[:60000] + "/", "give that as the location"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l, wanted := pushing(t)
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				conn, _, err := w.(http.Hijacker).Hijack()
+				if err == nil {
+					_, _ = conn.Write([]byte(c.answer + "\r\nContent-Length: 0\r\n\r\n"))
+					_ = conn.Close()
+				}
+			}))
+			defer server.Close()
+			wanted.Bundle.Location = server.URL + "/{{version}}"
+			_, err := l.push(wanted, artifacts.Worker, time.Minute)
+			l.g.Expect(err).To(MatchError(ContainSubstring(c.says)))
+			l.g.Expect(len(err.Error())).To(BeNumerically("<", 1000))
+		})
+	}
+}
+
 // A server that stalls is no host that does not answer: hosts are given up for that.
 func TestAServerThatTakesAllTheTimeIsNotTheHostsFault(t *testing.T) {
 	l, wanted := pushing(t)

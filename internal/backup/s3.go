@@ -24,6 +24,7 @@ import (
 	"github.com/minio/minio-go/v7/pkg/s3utils"
 
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/redact"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/text"
 )
 
 const (
@@ -37,6 +38,8 @@ const (
 	answerTimeout = 2 * time.Minute
 	// abortTimeout bounds the end of an upload whose own time is over.
 	abortTimeout = 30 * time.Second
+	// maxSaid bounds what is repeated of a server's words.
+	maxSaid = 500
 )
 
 // Bucket says where an object store is, and who asks.
@@ -108,12 +111,13 @@ func OpenS3(b Bucket) (*S3, error) {
 			DialContext: (&net.Dialer{
 				Timeout: 15 * time.Second, KeepAlive: 15 * time.Second, ControlContext: b.Control,
 			}).DialContext,
-			TLSClientConfig:       trust,
-			TLSHandshakeTimeout:   15 * time.Second,
-			ResponseHeaderTimeout: answerTimeout,
-			IdleConnTimeout:       time.Minute,
-			MaxIdleConnsPerHost:   4,
-			ForceAttemptHTTP2:     true,
+			TLSClientConfig:        trust,
+			TLSHandshakeTimeout:    15 * time.Second,
+			ResponseHeaderTimeout:  answerTimeout,
+			MaxResponseHeaderBytes: 64 << 10,
+			IdleConnTimeout:        time.Minute,
+			MaxIdleConnsPerHost:    4,
+			ForceAttemptHTTP2:      true,
 			// What is stored is read back as it is.
 			DisableCompression: true,
 		},
@@ -182,8 +186,12 @@ func (s *S3) problem(action, name string, err error) error {
 		return fmt.Errorf("%s %s: %w", action, name, fs.ErrNotExist)
 	}
 	err = s.hide.Error(err)
-	if response.Code != "" && !strings.Contains(err.Error(), response.Code) {
-		return fmt.Errorf("%s %s in bucket %s: %w (%s)", action, name, s.bucket, err, response.Code)
+	code := text.Shorten(s.hide.Values(response.Code), maxSaid)
+	if len(err.Error()) > maxSaid {
+		err = errors.New(text.Shorten(err.Error(), maxSaid))
+	}
+	if code != "" && !strings.Contains(err.Error(), code) {
+		return fmt.Errorf("%s %s in bucket %s: %w (%s)", action, name, s.bucket, err, code)
 	}
 	return fmt.Errorf("%s %s in bucket %s: %w", action, name, s.bucket, err)
 }

@@ -331,6 +331,40 @@ func TestS3KeepsItsSecrets(t *testing.T) {
 	g.Expect(failures[8]).To(MatchError(ContainSubstring("307")))
 }
 
+// Whoever names a bucket may have a server that says a lot.
+func TestWhatAnObjectStoreSaysIsBounded(t *testing.T) {
+	long := strings.Repeat("x", 100<<10)
+	for name, c := range map[string]struct {
+		answer func(w http.ResponseWriter)
+		says   string
+	}{
+		"its headers": {func(w http.ResponseWriter) { w.Header().Set("X", long) }, "exceeded 65536 bytes"},
+		"a message": {func(w http.ResponseWriter) {
+			w.WriteHeader(http.StatusBadRequest)
+			_, _ = fmt.Fprintf(w, "<Error><Code>AKIAQUOIN%s</Code><Message>%s</Message></Error>", long, long)
+		}, "xxx..."},
+		"a status": {func(w http.ResponseWriter) {
+			conn, _, err := w.(http.Hijacker).Hijack()
+			if err == nil {
+				_, _ = conn.Write([]byte("HTTP/1.1 400 AKIAQUOIN" + long[:60000] + "\r\nContent-Length: 0\r\n\r\n"))
+				_ = conn.Close()
+			}
+		}, "xxx..."},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			server := newObjectStore(t)
+			store, err := OpenS3(server.Bucket)
+			g.Expect(err).NotTo(HaveOccurred())
+			server.before = func(w http.ResponseWriter, _ *http.Request) bool { c.answer(w); return true }
+			_, err = store.List(t.Context(), "cp")
+			g.Expect(err).To(MatchError(ContainSubstring(c.says)))
+			g.Expect(len(err.Error())).To(BeNumerically("<", 2000))
+			g.Expect(err.Error()).NotTo(ContainSubstring("AKIAQUOIN"))
+		})
+	}
+}
+
 func TestValidateEndpoint(t *testing.T) {
 	for endpoint, want := range map[string]string{
 		"https://s3.example.test":             "",

@@ -142,6 +142,7 @@ func syncsOf(ctx context.Context, endpoint Endpoint, credentials Credentials) (s
 // metricsOf a member, which it serves beside everything else.
 func metricsOf(ctx context.Context, endpoint Endpoint, credentials Credentials) (io.ReadCloser, error) {
 	transport := &http.Transport{DisableKeepAlives: true, TLSClientConfig: credentials.forServer(endpoint.Name),
+		MaxResponseHeaderBytes: 64 << 10,
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return endpoint.Dial(ctx, "tcp", ClientAddress)
 		}}
@@ -155,7 +156,7 @@ func metricsOf(ctx context.Context, endpoint Endpoint, credentials Credentials) 
 	}
 	if response.StatusCode != http.StatusOK {
 		_ = response.Body.Close()
-		return nil, fmt.Errorf("reading its metrics: %s", response.Status)
+		return nil, fmt.Errorf("reading its metrics: the HTTP status is %d", response.StatusCode)
 	}
 	return response.Body, nil
 }

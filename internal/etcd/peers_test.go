@@ -4,6 +4,11 @@
 package etcd
 
 import (
+	"context"
+	"crypto/tls"
+	"net"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -39,4 +44,21 @@ func TestMetricsMustBePlausible(t *testing.T) {
 		To(BeTrue())
 	g.Expect(of(true, true, true, true, false, false).plausible(nil, 3)).
 		To(BeFalse(), "members that answer do not hear each other")
+}
+
+// What listens on a host in etcd's place may say a lot.
+func TestTheHeadersOfMetricsAreBounded(t *testing.T) {
+	g := NewWithT(t)
+	ca := newAuthority(t)
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("X", strings.Repeat("x", 100<<10))
+	}))
+	server.TLS = &tls.Config{Certificates: []tls.Certificate{ca.serving(t, "a")}, MinVersion: tls.VersionTLS12}
+	server.StartTLS()
+	defer server.Close()
+	dial := func(ctx context.Context, network, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, network, server.Listener.Addr().String())
+	}
+	_, err := metricsOf(t.Context(), Endpoint{Name: "a", Dial: dial}, credentialsOf(t, ca))
+	g.Expect(err).To(MatchError(ContainSubstring("exceeded 65536 bytes")))
 }
