@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -23,6 +22,7 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/artifacts"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/run"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh"
+	"github.com/quoin-dev/cluster-api-provider-quoin/test/proxytest"
 )
 
 // pushing is a host that gets what lies in another directory, which only the manager can read.
@@ -376,26 +376,16 @@ func TestTheServerOfABundleIsConnectedToByTheRules(t *testing.T) {
 	l.g.Expect(err).NotTo(HaveOccurred())
 }
 
-// A proxy that the manager's environment names would be asked in place of what is judged. The environment is read once
-// in a process, so this one has its own.
+// A proxy that the manager's environment names would be asked in place of what is judged.
 func TestTheProxyOfTheEnvironmentIsNotAsked(t *testing.T) {
-	const inner = "QUOIN_TEST_OWN_PROCESS"
-	if os.Getenv(inner) != "" {
-		l, wanted := pushing(t)
-		wanted.Bundle.Location = "http://bundles.invalid/{{version}}"
-		_, err := l.push(wanted, artifacts.Worker, time.Minute)
-		l.g.Expect(err).To(HaveOccurred())
-		return
-	}
-	g := NewWithT(t)
-	asked := 0
-	proxy := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked++ }))
-	defer proxy.Close()
-	own := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$")
-	own.Env = append(os.Environ(), inner+"=1", "HTTP_PROXY="+proxy.URL, "http_proxy="+proxy.URL)
-	output, err := own.CombinedOutput()
-	g.Expect(err).NotTo(HaveOccurred(), "%s", output)
-	g.Expect(asked).To(BeZero())
+	proxytest.NotAsked(t, func() {
+		for _, scheme := range []string{"http", "https"} {
+			l, wanted := pushing(t)
+			wanted.Bundle.Location = scheme + "://bundles.invalid/{{version}}"
+			_, err := l.push(wanted, artifacts.Worker, time.Minute)
+			l.g.Expect(err).To(HaveOccurred())
+		}
+	})
 }
 
 // Whoever names a bundle may have a server that says a lot.

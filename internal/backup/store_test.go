@@ -25,6 +25,7 @@ import (
 	"github.com/johannesboyne/gofakes3"
 	"github.com/johannesboyne/gofakes3/backend/s3mem"
 	. "github.com/onsi/gomega"
+	"github.com/quoin-dev/cluster-api-provider-quoin/test/proxytest"
 )
 
 const secretKey = "correct-horse-battery-staple"
@@ -329,6 +330,16 @@ func TestS3KeepsItsSecrets(t *testing.T) {
 	g.Expect(failures[3]).To(MatchError(ContainSubstring("bucket absent")))
 	g.Expect(failures[6:]).To(HaveEach(HaveOccurred()))
 	g.Expect(failures[8]).To(MatchError(ContainSubstring("307")))
+}
+
+func TestTheProxyOfTheEnvironmentIsNotAsked(t *testing.T) {
+	proxytest.NotAsked(t, func() {
+		g := NewWithT(t)
+		store, err := OpenS3(Bucket{Endpoint: "https://s3.invalid", Name: "snapshots", AccessKeyID: "AKIAQUOIN",
+			SecretAccessKey: secretKey})
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect(store.List(t.Context(), "cp")).Error().To(HaveOccurred())
+	})
 }
 
 // Whoever names a bucket may have a server that says a lot.

@@ -12,6 +12,7 @@ import (
 	. "github.com/onsi/gomega"
 
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/redfish"
+	"github.com/quoin-dev/cluster-api-provider-quoin/test/proxytest"
 	"github.com/quoin-dev/cluster-api-provider-quoin/test/redfishtest"
 )
 
@@ -208,4 +209,15 @@ func TestAddressesMustBeServices(t *testing.T) {
 		_, err := redfish.New(redfish.Target{Address: address})
 		g.Expect(err).To(HaveOccurred(), address)
 	}
+}
+
+func TestTheProxyOfTheEnvironmentIsNotAsked(t *testing.T) {
+	proxytest.NotAsked(t, func() {
+		g := NewWithT(t)
+		c, err := redfish.New(redfish.Target{Address: "https://bmc.invalid",
+			Credentials: redfish.Login(redfishtest.User, redfishtest.Password)})
+		g.Expect(err).NotTo(HaveOccurred())
+		defer c.Close()
+		g.Expect(c.State(t.Context())).Error().To(HaveOccurred())
+	})
 }

@@ -27,6 +27,7 @@ import (
 
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/egress"
+	"github.com/quoin-dev/cluster-api-provider-quoin/test/proxytest"
 )
 
 const passed, failed = quoinv1.RolloutCheckPassed, quoinv1.RolloutCheckFailed
@@ -459,6 +460,16 @@ func TestPrometheusChecks(t *testing.T) {
 	g.Expect((*asked)[0].URL.Path).To(Equal("/api/v1/query"))
 	_, err := cluster().ask(t.Context(), &quoinv1.RolloutCheck{})
 	g.Expect(err).To(MatchError(ContainSubstring("does not know its kind")))
+}
+
+func TestTheProxyOfTheEnvironmentIsNotAsked(t *testing.T) {
+	proxytest.NotAsked(t, func() {
+		for _, scheme := range []string{"http", "https"} {
+			_, err := cluster().ask(t.Context(), &quoinv1.RolloutCheck{
+				HTTP: &quoinv1.RolloutHTTPCheck{URL: scheme + "://checks.invalid/healthz"}})
+			NewWithT(t).Expect(err).To(MatchError(ContainSubstring("checks.invalid does not answer")))
+		}
+	})
 }
 
 func TestAddressesThatAreNotAsked(t *testing.T) {
