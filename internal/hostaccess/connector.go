@@ -89,7 +89,7 @@ func (c *Connector) Connect(ctx context.Context, host *infrav1.QuoinHost) (ssh.H
 	if err != nil {
 		return nil, err
 	}
-	c.note(host, used)
+	c.note(ctx, host, used)
 	return connection, nil
 }
 
@@ -107,7 +107,7 @@ func (c *Connector) ConnectAgain(ctx context.Context, host *infrav1.QuoinHost) (
 	if err != nil {
 		return nil, err
 	}
-	c.note(host, used)
+	c.note(ctx, host, used)
 	return connection, nil
 }
 
@@ -137,11 +137,14 @@ func (c *Connector) connect(
 	return conn, use{conn.Credential(), way.secretVersion}, nil
 }
 
-// note keeps what the host accepted for Used, until it is forgotten.
-func (c *Connector) note(host *infrav1.QuoinHost, u use) {
+// note keeps what the host accepted for Used, until it is forgotten. Whoever forgets it cancels the calls before, so
+// that none which ends afterwards has it remembered for good.
+func (c *Connector) note(ctx context.Context, host *infrav1.QuoinHost, u use) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.used[key(host)] = u
+	if ctx.Err() == nil {
+		c.used[key(host)] = u
+	}
 }
 
 // Used says which key the host accepted, by its fingerprint as ssh-keygen -l prints it, and the resourceVersion of the

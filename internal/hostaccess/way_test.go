@@ -169,6 +169,13 @@ func TestEachHostSaysWhichKeyOfWhichSecretItUsedLast(t *testing.T) {
 	f.connector.Forget(f.host)
 	_, _, ok = f.connector.Used(f.host)
 	f.Expect(ok).To(BeFalse())
+
+	// A call that ends after that was canceled, and is not remembered.
+	canceled, cancel := context.WithCancel(ctx)
+	cancel()
+	f.connector.note(canceled, f.host, use{"late", "1"})
+	_, _, ok = f.connector.Used(f.host)
+	f.Expect(ok).To(BeFalse())
 }
 
 func TestARefusedLoginNamesTheCertificateThatExpired(t *testing.T) {
