@@ -4,6 +4,7 @@
 package history
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -26,11 +27,15 @@ func TestFailedAttemptsAreMadeLaterEachTime(t *testing.T) {
 		g.Expect(c.Due("p", "m", at.Add(pause))).To(BeTrue())
 		at = at.Add(pause)
 	}
+	c.Note("q", "m", start, false)
+	c.Note("q", "m", start, false)
+	g.Expect(c.failed["q"]["m"].pause).To(Equal(2 * shortest))
+	c.Keep("q", nil)
 	g.Expect(pause).To(Equal(longest))
 	g.Expect(c.Due("p", "other", at)).To(BeTrue())
 	g.Expect(c.Due("other", "m", at)).To(BeTrue())
 	c.Note("p", "m", at, true)
-	g.Expect(c.Due("p", "m", at)).To(BeTrue())
+	g.Expect(c.Due("p", "m", start)).To(BeTrue())
 	c.Note("p", "m", at, false)
 	c.Keep("p", map[types.UID]bool{"other": true})
 	g.Expect(c.failed).To(BeEmpty())
@@ -49,10 +54,80 @@ func TestForgetDropsOneControlPlane(t *testing.T) {
 		g.Expect(h.Events.New(plane, "event")).To(BeTrue())
 	}
 	h.Forget("gone")
-	g.Expect([]any{h.Unhealthy.since, h.Undrained.since, h.Expiry.failed, h.PreCreation.failed, h.Applied.digests,
-		h.Events.last}).
+	g.Expect([]any{h.Unhealthy.since, h.Unhealthy.noted, h.Undrained.since, h.Undrained.noted, h.Expiry.failed,
+		h.PreCreation.failed, h.Applied.digests, h.Events.last}).
 		To(HaveEach(HaveLen(1)))
 	g.Expect(h.Applied.Is(Applied{ControlPlane: "stays", Object: "m", Manager: "quoin"}, 7)).To(BeTrue())
 	g.Expect(h.Events.New("stays", "event")).To(BeFalse())
 	g.Expect(h.Expiry.Due("stays", "m", now)).To(BeFalse())
+}
+
+// What is so of a part goes on from one observation to the next that finds it so. It begins anew after one that does
+// not, after a gap in which nobody looked, and when the clock was set back.
+func TestWhatIsSoGoesOnWhileItIsSeen(t *testing.T) {
+	g := NewWithT(t)
+	c, start := &Since[string]{}, time.Now()
+	since := func(at time.Duration, parts ...string) map[string]time.Time {
+		return c.Note("p", start.Add(at), parts)
+	}
+	g.Expect(c.Last("p")).To(BeEmpty())
+	g.Expect(since(0, "a")).To(Equal(map[string]time.Time{"a": start}))
+	g.Expect(since(time.Minute, "a", "b")).To(Equal(map[string]time.Time{"a": start, "b": start.Add(time.Minute)}))
+	g.Expect(since(time.Minute, "a", "b")).To(HaveKeyWithValue("a", start), "at the same instant")
+	g.Expect(c.Last("p")).To(ConsistOf("a", "b"))
+	g.Expect(c.Last("q")).To(BeEmpty())
+	g.Expect(c.Note("q", start.Add(time.Minute), []string{"a"})).To(HaveKeyWithValue("a", start.Add(time.Minute)))
+
+	at := 6 * time.Minute
+	g.Expect(since(at, "a")).To(Equal(map[string]time.Time{"a": start}), "five minutes are no gap")
+	at += 5*time.Minute + 1
+	g.Expect(since(at, "a")).To(HaveKeyWithValue("a", start.Add(at)), "more is one")
+	at--
+	g.Expect(since(at, "a")).To(HaveKeyWithValue("a", start.Add(at)), "the clock was set back")
+	g.Expect(since(at + time.Minute)).To(BeEmpty())
+	g.Expect(c.Last("p")).To(BeEmpty())
+	g.Expect([]any{c.since, c.noted}).To(HaveEach(And(HaveLen(1), HaveKey(BeEquivalentTo("q")))), "nothing is kept of it")
+	at += 2 * time.Minute
+	g.Expect(since(at, "a")).To(HaveKeyWithValue("a", start.Add(at)))
+}
+
+// What was applied last is known by its digest, and what was never applied by none.
+func TestWhatWasAppliedIsKnownByItsDigest(t *testing.T) {
+	g := NewWithT(t)
+	c, key := &Digests{}, Applied{ControlPlane: "p", Object: "m", Manager: "quoin"}
+	g.Expect(c.Is(key, 0)).To(BeFalse())
+	c.Set(key, 7)
+	g.Expect(c.Is(key, 7)).To(BeTrue())
+	g.Expect(c.Is(key, 8)).To(BeFalse())
+	other := key
+	other.Object = "n"
+	c.Set(other, 8)
+	g.Expect(c.Is(key, 7) && c.Is(other, 8)).To(BeTrue())
+}
+
+// An event is one when it says something else than the last one of its control plane.
+func TestAnEventThatSaysTheSameIsNone(t *testing.T) {
+	g := NewWithT(t)
+	c := &Deduplicator{}
+	g.Expect(c.New("p", "")).To(BeTrue())
+	g.Expect(c.New("p", "")).To(BeFalse())
+	g.Expect(c.New("q", "event")).To(BeTrue())
+	g.Expect(c.New("p", "event")).To(BeTrue())
+	g.Expect(c.New("q", "event")).To(BeFalse())
+	g.Expect(c.New("p", "")).To(BeTrue())
+}
+
+// A memory of which nobody takes anything away does not grow for ever.
+func TestAMemoryThatIsFullIsEmptied(t *testing.T) {
+	g := NewWithT(t)
+	digests, events := &Digests{}, &Deduplicator{}
+	for i := range 10000 {
+		uid := types.UID(fmt.Sprint(i))
+		digests.Set(Applied{Object: uid}, 7)
+		events.New(uid, "event")
+	}
+	g.Expect([]any{digests.digests, events.last}).To(HaveEach(HaveLen(10000)))
+	digests.Set(Applied{Object: "more"}, 7)
+	events.New("more", "event")
+	g.Expect([]any{digests.digests, events.last}).To(HaveEach(HaveLen(1)))
 }
