@@ -20,14 +20,17 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
 )
 
-// orderRecovery gives a host its part.
+// orderRecovery gives a host its part, or takes it away where the step has none.
 func (r *Reconciler) orderRecovery(ctx context.Context, o *observe.Observation, step controlplane.Step) error {
 	infra := o.QuoinMachines[step.Machine]
 	if infra == nil {
 		return fmt.Errorf("the QuoinMachine of Machine %s is gone", step.Machine)
 	}
-	order := &infrav1.EtcdRecoveryOrder{ID: o.ControlPlane.Spec.Recovery.ID,
-		Action: infrav1.EtcdRecoveryAction(step.Order)}
+	var order *infrav1.EtcdRecoveryOrder
+	if step.Order != "" {
+		order = &infrav1.EtcdRecoveryOrder{ID: o.ControlPlane.Spec.Recovery.ID,
+			Action: infrav1.EtcdRecoveryAction(step.Order)}
+	}
 	if step.Order == controlplane.OrderSurvive {
 		order.Member = o.Machines[step.Machine].Status.NodeRef.Name
 		if data := observe.Recorded(o.ControlPlane).Data; data != nil {
@@ -63,7 +66,7 @@ func (r *Reconciler) recordRecovery(
 		controlplane.VoidRecovery:  controlplane.RecoveryVoid,
 	}[step.Kind]
 	wanted := controlPlane.Spec.Recovery
-	record := controlplane.RecoveryRecord{ID: wanted.ID, State: state}
+	record := controlplane.RecoveryRecord{ID: o.State.Recovery.ID, State: state}
 	if state == controlplane.RecoveryBegun {
 		// What the hosts are ordered to do rests on it, and status is lost in a move.
 		record.Machine, record.GiveUp, record.Snapshot = wanted.Machine, wanted.GiveUp, wanted.SnapshotName()

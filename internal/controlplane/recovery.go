@@ -25,6 +25,8 @@ type Recovery struct {
 	State RecoveryState
 	// Edited says that it has begun with another Machine, other GiveUp or another Snapshot.
 	Edited bool
+	// Withdrawn: nobody asks for it any more, and hosts have parts in it.
+	Withdrawn bool
 	// Hosts by Machine.
 	Hosts map[string]RecoveryHost
 }
@@ -100,8 +102,9 @@ type RecoveryHost struct {
 	Gone bool
 	// Silent: it does not answer.
 	Silent bool
-	// Ordered: it was given its part. Succeeded and Failed say how that ended; neither while it runs or has not begun.
-	Ordered, Succeeded, Failed bool
+	// Ordered: it was given its part. Began: it may have begun that. Succeeded and Failed say how it ended; neither while
+	// it runs or has not begun.
+	Ordered, Began, Succeeded, Failed bool
 	// Message says what went wrong.
 	Message string
 }

@@ -54,7 +54,7 @@ const (
 	FetchSnapshot Kind = "FetchSnapshot"
 	// BeginRecovery records that the recovery of etcd that was asked for begins.
 	BeginRecovery Kind = "BeginRecovery"
-	// OrderRecovery gives Machine's host its part in the recovery: Order.
+	// OrderRecovery gives Machine's host its part in the recovery, Order, or takes that away when it is empty.
 	OrderRecovery Kind = "OrderRecovery"
 	// MarkForRemediation marks Machine, whose etcd member was given up, for its replacement.
 	MarkForRemediation Kind = "MarkForRemediation"

@@ -21,11 +21,11 @@ func Recorded(controlPlane *controlplanev1.QuoinControlPlane) controlplane.Recov
 		controlPlane.Spec.Recovery.ID)
 }
 
-// recovery is what a person asked for, and how far that came; nil when nobody did.
+// recovery is what a person asked for, and how far that came; nil when nobody did, and no host has a part in one.
 func (inv *Inventory) recovery() *controlplane.Recovery {
 	wanted := inv.ControlPlane.Spec.Recovery
 	if wanted == nil {
-		return nil
+		return inv.withdrawnRecovery()
 	}
 	record := Recorded(inv.ControlPlane)
 	result := &controlplane.Recovery{ID: wanted.ID, Machine: wanted.Machine, GiveUp: wanted.GiveUp, State: record.State,
@@ -38,6 +38,27 @@ func (inv *Inventory) recovery() *controlplane.Recovery {
 	}
 	for name := range inv.Parts() {
 		result.Hosts[name] = inv.recoveryHost(name, wanted.ID)
+	}
+	return result
+}
+
+// withdrawnRecovery is the one that hosts have parts in and that nobody asks for any more; nil when no host has one.
+func (inv *Inventory) withdrawnRecovery() *controlplane.Recovery {
+	var result *controlplane.Recovery
+	for _, machine := range inv.Parts().SortedByCreationTimestamp() {
+		infra := inv.QuoinMachines[machine.Name]
+		if infra == nil || infra.Spec.EtcdRecovery == nil {
+			continue
+		}
+		id := infra.Spec.EtcdRecovery.ID
+		record := controlplane.ReadRecoveryRecord(inv.ControlPlane.Annotations[controlplanev1.RecoveryAnnotation], id)
+		if result == nil {
+			result = &controlplane.Recovery{Withdrawn: true, Hosts: map[string]controlplane.RecoveryHost{}}
+		}
+		if result.ID == "" || record.State != controlplane.RecoveryAsked {
+			result.ID, result.Machine, result.State = id, record.Machine, record.State
+		}
+		result.Hosts[machine.Name] = inv.recoveryHost(machine.Name, id)
 	}
 	return result
 }
@@ -87,7 +108,9 @@ func (inv *Inventory) recoveryHost(machine, id string) controlplane.RecoveryHost
 		return result
 	}
 	result.Ordered = true
+	result.Began = host.Spec.Order != nil && host.Spec.Order.Plan == infrav1.RecoverOperation(id)
 	if operation := host.Status.Operation; operation != nil && operation.ID == infrav1.RecoverOperation(id) {
+		result.Began = result.Began || operation.Began()
 		result.Succeeded, result.Failed = operation.Succeeded(), operation.Failed()
 		result.Message = conditions.GetMessage(host, infrav1.HostEtcdRecoveryCondition)
 	}

@@ -168,6 +168,11 @@ func (s facts) quorumLoss() *controlplane.QuorumLoss {
 			"spec.recovery, from one survivor or from a snapshot (docs/disaster-recovery.md)"
 		return loss
 	}
+	if s.Recovery != nil && s.Recovery.Withdrawn {
+		loss.WayOut = fmt.Sprintf("Recovery %s has begun and was taken away, and members that it has stopped do not come "+
+			"back: put it back into spec.recovery as it was, or ask under another id (docs/disaster-recovery.md)", s.Recovery.ID)
+		return loss
+	}
 	loss.WayOut = "It comes back by itself with the hosts of enough members; nothing is changed meanwhile. " +
 		"If they are lost for good, restore with spec.recovery, from one survivor or from a snapshot " +
 		"(docs/disaster-recovery.md)"

@@ -23,6 +23,9 @@ func restore(s facts) *controlplane.Step {
 	if recoveryOver(r) {
 		return releaseHosts(r)
 	}
+	if r.Withdrawn {
+		return s.withdrawn(*r)
+	}
 	return s.restoring(*r)
 }
 
@@ -47,6 +50,40 @@ func releaseHosts(r *controlplane.Recovery) *controlplane.Step {
 		return step
 	}
 	return nil
+}
+
+// withdrawn ends a recovery that was taken away after hosts were given parts in it. A part that has not begun never
+// does: its host may be silent or in maintenance, and would stop its member when a quorum has long come back. What has
+// begun is ended, and its host does nothing else, until a quorum is there: who puts the recovery back before goes on
+// with it. Without parts the Machines of members that were stopped are replaced like any whose member is dead.
+func (s facts) withdrawn(r controlplane.Recovery) *controlplane.Step {
+	for _, machine := range s.Machines {
+		if host := r.Hosts[machine.Name]; host.Ordered && !host.Began {
+			return &controlplane.Step{Kind: controlplane.OrderRecovery, Operation: controlplane.Recover,
+				RecheckAfter: controlplane.RecheckStep, Machine: machine.Name, Reason: controlplane.ReasonRecoveryVoid,
+				Message: fmt.Sprintf("recovery %s was taken away, and the host of Machine %s has not begun its part: it never does",
+					r.ID, machine.Name)}
+		}
+	}
+	if !s.Etcd.Known || !s.Etcd.Agreed {
+		return nil
+	}
+	for _, machine := range s.Machines {
+		host := r.Hosts[machine.Name]
+		if host.Ordered && !host.Succeeded && !host.Failed && !host.Silent {
+			return s.wait(controlplane.Recover, controlplane.ReasonRecovering, "recovery %s was taken away, and the host of "+
+				"Machine %s has begun its part: nothing else is done until that has ended, in the time that its steps have",
+				r.ID, machine.Name).WithMachine(machine.Name)
+		}
+	}
+	if partDone(r.Hosts[r.Machine]) {
+		return change(controlplane.EndRecovery, controlplane.Recover, controlplane.ReasonRecovered,
+			"recovery %s was taken away when etcd on Machine %s was restored: no host has a part in it any more", r.ID,
+			r.Machine)
+	}
+	return change(controlplane.VoidRecovery, controlplane.Recover, controlplane.ReasonRecoveryVoid,
+		"recovery %s was taken away, and etcd has a quorum: no host has a part in it any more, and it is not carried out, "+
+			"now or later", r.ID)
 }
 
 func (s facts) restoring(r controlplane.Recovery) *controlplane.Step {
