@@ -22,6 +22,8 @@ import (
 
 	. "github.com/onsi/gomega"
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/quoin-dev/cluster-api-provider-quoin/test/etcdtest"
 )
 
 // realMember is an etcd process.
@@ -40,8 +42,6 @@ type realCluster struct {
 	t       *testing.T
 	ca      *authority
 	members []*realMember
-	// syncs has the members write to the disk.
-	syncs bool
 }
 
 // binary of etcd, from where envtest has it.
@@ -109,10 +109,7 @@ func (c *realCluster) start(name string, first bool) *realMember {
 		"--initial-cluster", strings.Join(append(initial, name+"=http://"+peer), ","), "--initial-cluster-state", state,
 		"--client-cert-auth", "--trusted-ca-file", filepath.Join(directory, "ca.crt"),
 		"--cert-file", filepath.Join(directory, "server.crt"), "--key-file", filepath.Join(directory, "server.key"),
-		"--heartbeat-interval", "100", "--election-timeout", "1000", "--log-level", "error",
-	}
-	if !c.syncs {
-		arguments = append(arguments, "--unsafe-no-fsync")
+		"--heartbeat-interval", "100", "--election-timeout", "1000", "--log-level", "error", "--unsafe-no-fsync",
 	}
 	member.run = func(others ...string) {
 		command := exec.Command(etcd, append(slices.Clone(arguments), others...)...) //nolint:gosec // a test's own etcd
@@ -368,58 +365,48 @@ func TestOthersTellOfAMemberWhoseHostIsNotKnown(t *testing.T) {
 // word for it, whether it leads or follows. It counts as one that works in no reading until it works again. One whose
 // disk is slow comes further in between.
 func TestAVoterWhoseDiskHangsIsKnown(t *testing.T) {
-	binary(t)
-	if _, err := exec.LookPath("strace"); err != nil {
-		t.Skip("strace, which has a disk hang, is not installed")
-	}
 	for name, leads := range map[string]bool{"the leader": true, "a follower": false} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
-			cluster := &realCluster{t: t, ca: newAuthority(t), syncs: true}
-			cluster.start("a", true)
-			for _, name := range []string{"b", "c"} {
-				cluster.start(name, false)
-				cluster.promote()
+			ca, names := newAuthority(t), []string{"a", "b", "c"}
+			cluster := etcdtest.Start(t, ca.certPEM, ca.keyPEM, names...)
+			var endpoints []Endpoint
+			for _, name := range names {
+				endpoints = append(endpoints, Endpoint{Name: name, Dial: func(ctx context.Context, _, _ string) (net.Conn,
+					error) {
+					return cluster.Dial(ctx, name)
+				}})
 			}
-			at := slices.IndexFunc(cluster.read().Members, func(m Member) bool { return m.Leader == leads })
-			victim := cluster.read().Members[at]
-			member := cluster.members[slices.IndexFunc(cluster.members,
-				func(m *realMember) bool { return m.name == victim.Name })]
-			read := func() Member {
-				read := cluster.read()
+			readAll := func() []Member {
+				read, err := Client{}.Read(t.Context(), endpoints, credentialsOf(t, ca))
+				g.Expect(err).NotTo(HaveOccurred())
 				g.Expect(read.Agreed).To(BeTrue())
-				return read.Members[slices.IndexFunc(read.Members, func(m Member) bool { return m.ID == victim.ID })]
+				return read.Members
+			}
+			members := readAll()
+			victim := members[slices.IndexFunc(members, func(m Member) bool { return m.Leader == leads })]
+			read := func() Member {
+				members := readAll()
+				return members[slices.IndexFunc(members, func(m Member) bool { return m.ID == victim.ID })]
 			}
 			write := func() {
-				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-				defer cancel()
-				for _, other := range cluster.members {
-					if other != member {
-						_, _ = cluster.client(other).Put(ctx, "key", "value")
+				for _, name := range names {
+					if name != victim.Name {
+						_ = cluster.Put(name)
 					}
 				}
 			}
-			disk := func(delay time.Duration) (ends func()) {
-				command := exec.Command("strace", "-f", "-qq", "-o", "/dev/null", //nolint:gosec // a test's own etcd
-					"-p", fmt.Sprint(member.process.Pid), "-e", "trace=fdatasync",
-					"-e", fmt.Sprintf("inject=fdatasync:delay_enter=%d", delay.Microseconds()))
-				g.Expect(command.Start()).To(Succeed())
-				return func() {
-					_ = command.Process.Kill()
-					_ = command.Wait()
-				}
-			}
 
-			slow := disk(2 * time.Second)
+			quick := cluster.Disk(victim.Name, 2*time.Second)
 			syncs := map[uint64]bool{}
 			g.Eventually(func() map[uint64]bool {
 				write()
 				syncs[read().Syncs] = true
 				return syncs
 			}, 40*time.Second).Should(HaveLen(4), "a slow disk goes on")
-			slow()
+			quick()
 
-			t.Cleanup(disk(time.Hour))
+			cluster.Disk(victim.Name, time.Hour)
 			g.Eventually(func() bool { write(); return read().Hangs }, 30*time.Second).Should(BeTrue())
 			read() // what was on its way is done
 			stands := read().Syncs
