@@ -15,11 +15,14 @@ import (
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/jointoken"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/rollout"
 )
 
 // +kubebuilder:rbac:groups=quoin.cluster.x-k8s.io,resources=rolloutpolicies,verbs=get;list;watch
 // +kubebuilder:rbac:groups=cluster.x-k8s.io,resources=machinedeployments,verbs=get;list;watch
+// +kubebuilder:rbac:groups=bootstrap.cluster.x-k8s.io,resources=kubeadmconfigs,verbs=get
+// +kubebuilder:rbac:groups=bootstrap.cluster.x-k8s.io,resources=kubeadmconfigtemplates,verbs=get
 
 // notAdmitted says why a Machine of a MachineDeployment may not claim a host yet: a RolloutPolicy selects it and did
 // not admit it. It is empty when none does, so that nothing waits for a policy that is gone.
@@ -59,6 +62,33 @@ func (r *Reconciler) notAdmitted(ctx context.Context, v *observation) (string, e
 		}
 	}
 	return fmt.Sprintf("RolloutPolicy %s: %s", policy.Name, why), nil
+}
+
+// replaceDead deletes a Machine that may claim a host and can never join, and reports whether it is to have none. A
+// policy's controller looks at the token when it admits the Machine; nobody does where the policy goes, nor while there
+// is no host. What is not known deletes nothing: the join says what is wrong.
+func (r *Reconciler) replaceDead(
+	ctx context.Context, quoinMachine *infrav1.QuoinMachine, v *observation,
+) (dead bool, err error) {
+	since := v.machine.CreationTimestamp.Time
+	if admitted := rollout.AdmittedAt(v.machine); admitted.After(since) {
+		since = admitted
+	}
+	if v.now.Sub(since) < jointoken.Age || !jointoken.Replaceable(v.machine) {
+		return false, nil
+	}
+	gone, err := jointoken.Gone(ctx, r.APIReader, r.ClusterCache, client.ObjectKeyFromObject(v.cluster), v.machine)
+	if err != nil {
+		ctrl.LoggerFrom(ctx).Info("Whether the bootstrap token of a Machine is there is not known",
+			"machine", v.machine.Name, "reason", err.Error())
+	}
+	if gone == "" {
+		return false, nil
+	}
+	v.obstacle = &obstacle{infrav1.MachineWaitingForHostReason, fmt.Sprintf("no host is claimed: the bootstrap token of "+
+		"Machine %s is gone (Secret %s of the Cluster), so it could never join; it is deleted, and its MachineSet makes "+
+		"another one", v.machine.Name, gone)}
+	return true, jointoken.Replace(ctx, r.Client, r.Recorder, quoinMachine, v.machine, gone)
 }
 
 // waitingForRollout names the QuoinMachines of a policy's Cluster that wait for an admission.

@@ -4,12 +4,24 @@
 package quoinmachine
 
 import (
+	"context"
+	"errors"
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/ptr"
+	bootstrapv1 "sigs.k8s.io/cluster-api/api/bootstrap/kubeadm/v1beta2"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/controllers/clustercache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	. "github.com/onsi/gomega"
 
@@ -92,4 +104,108 @@ func TestAPolicyHoldsWhatItSelects(t *testing.T) {
 	policy.Spec.Groups[0].MachineDeployments.Labels.MatchExpressions[0].Operator = metav1.LabelSelectorOpExists
 	w.g.Expect(w.client.Update(t.Context(), policy)).To(Succeed())
 	w.claims()
+}
+
+// heldLong is a Machine of a MachineSet that a policy held for an hour, and its Cluster, which has a bootstrap token.
+func heldLong(t *testing.T, token string) (*world, *quoinv1.RolloutPolicy) {
+	w, policy := rolledOut(t)
+	const own = "abcdef.0123456789abcdef" //nolint:gosec // of no cluster
+	config := &unstructured.Unstructured{Object: map[string]any{}}
+	config.SetGroupVersionKind(bootstrapv1.GroupVersion.WithKind("KubeadmConfig"))
+	config.SetNamespace("team")
+	config.SetName("m1")
+	config.SetAnnotations(map[string]string{clusterv1.TemplateClonedFromNameAnnotation: "blue"})
+	w.g.Expect(unstructured.SetNestedField(config.Object, own, "spec", "joinConfiguration", "discovery",
+		"bootstrapToken", "token")).To(Succeed())
+	w.g.Expect(w.client.Create(t.Context(), config)).To(Succeed())
+	workload := fake.NewClientBuilder().WithObjects(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{
+		Namespace: metav1.NamespaceSystem, Name: "bootstrap-token-" + token}}).Build()
+	w.r.ClusterCache = clustercache.NewFakeClusterCache(workload, client.ObjectKeyFromObject(cluster()))
+	w.r.Recorder = events.NewFakeRecorder(10)
+	w.r.Now = func() time.Time { return time.Date(2026, 11, 23, 9, 0, 0, 0, time.UTC) }
+	w.change("m1", func(m *clusterv1.Machine) {
+		m.CreationTimestamp = metav1.NewTime(w.r.Now().Add(-time.Hour))
+		set := &clusterv1.MachineSet{ObjectMeta: metav1.ObjectMeta{Name: "blue-1", UID: "set"}}
+		m.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(set,
+			clusterv1.GroupVersion.WithKind("MachineSet"))}
+		m.Spec.Bootstrap.ConfigRef = clusterv1.ContractVersionedObjectReference{APIGroup: bootstrapv1.GroupVersion.Group,
+			Kind: "KubeadmConfig", Name: "m1"}
+	})
+	w.waitsForRollout("amber comes first")
+	return w, policy
+}
+
+// Where the policy goes nobody looks at the bootstrap token of a Machine that it held, which may be gone as after a long
+// pause: the Machine is replaced as the policy would have it, and no host is lost to a join that waits for ever.
+func TestAMachineThatNoPolicyHoldsAnyMoreClaimsNoHostWithADeadToken(t *testing.T) {
+	released := func(w *world, policy *quoinv1.RolloutPolicy) {
+		w.g.Expect(w.client.Delete(w.t.Context(), policy)).To(Succeed())
+	}
+	for name, c := range map[string]struct {
+		token  string
+		opens  func(*world, *quoinv1.RolloutPolicy)
+		claims bool
+	}{
+		"the policy is deleted": {"fedcba", released, false},
+		"the policy selects it no more": {"fedcba", func(w *world, policy *quoinv1.RolloutPolicy) {
+			policy.Spec.Groups = []quoinv1.RolloutGroup{{Name: "g", MachineDeployments: quoinv1.RolloutSelector{
+				Names: []string{"amber"}}}}
+			w.g.Expect(w.client.Update(w.t.Context(), policy)).To(Succeed())
+		}, false},
+		"it was admitted before a long pause": {"fedcba", func(w *world, _ *quoinv1.RolloutPolicy) {
+			w.change("m1", func(m *clusterv1.Machine) {
+				m.Annotations[quoinv1.RolloutAdmittedAnnotation] = rollout.Admission(m, w.r.Now().Add(-20*time.Minute))
+			})
+		}, false},
+		"the token is there": {"abcdef", released, true},
+		"it was admitted a moment ago, with a look at the token": {"fedcba", func(w *world, _ *quoinv1.RolloutPolicy) {
+			w.change("m1", func(m *clusterv1.Machine) {
+				m.Annotations[quoinv1.RolloutAdmittedAnnotation] = rollout.Admission(m, w.r.Now())
+			})
+		}, true},
+		"it is young": {"fedcba", func(w *world, policy *quoinv1.RolloutPolicy) {
+			now := w.r.Now().Add(-56 * time.Minute)
+			w.r.Now = func() time.Time { return now }
+			released(w, policy)
+		}, true},
+		"no MachineSet makes another one": {"fedcba", func(w *world, policy *quoinv1.RolloutPolicy) {
+			w.change("m1", func(m *clusterv1.Machine) { m.OwnerReferences = nil })
+			released(w, policy)
+		}, true},
+		"the Cluster is not connected": {"fedcba", func(w *world, policy *quoinv1.RolloutPolicy) {
+			w.r.ClusterCache = clustercache.NewFakeClusterCache(fake.NewClientBuilder().Build(),
+				client.ObjectKey{Namespace: "team", Name: "c2"})
+			released(w, policy)
+		}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, policy := heldLong(t, c.token)
+			c.opens(w, policy)
+			if c.claims {
+				w.claims()
+				w.g.Expect(w.core("m1").DeletionTimestamp.IsZero()).To(BeTrue())
+				return
+			}
+			w.reconcile("m1")
+			w.g.Expect(w.host("h1").Spec.ConsumerRef).To(BeNil())
+			w.g.Expect(w.core("m1").DeletionTimestamp.IsZero()).To(BeFalse())
+			w.g.Expect(w.r.Recorder.(*events.FakeRecorder).Events).To(Receive(And(ContainSubstring("BootstrapTokenGone"),
+				ContainSubstring("kube-system/bootstrap-token-abcdef"))))
+		})
+	}
+}
+
+// While its deletion is refused the Machine says why it has no host, and claims none.
+func TestAMachineWithADeadTokenThatMayNotBeDeletedSaysSo(t *testing.T) {
+	w, policy := heldLong(t, "fedcba")
+	w.r.Client = interceptor.NewClient(w.client, interceptor.Funcs{Delete: func(context.Context, client.WithWatch,
+		client.Object, ...client.DeleteOption) error {
+		return apierrors.NewForbidden(schema.GroupResource{Resource: "machines"}, "m1", errors.New("denied"))
+	}})
+	w.g.Expect(w.client.Delete(t.Context(), policy)).To(Succeed())
+	_, err := w.r.Reconcile(t.Context(), request("m1"))
+	w.g.Expect(err).To(MatchError(ContainSubstring("denied")))
+	w.g.Expect(w.host("h1").Spec.ConsumerRef).To(BeNil())
+	w.expect("m1", infrav1.MachineHostClaimedCondition, metav1.ConditionFalse, infrav1.MachineWaitingForHostReason,
+		"bootstrap-token-abcdef")
 }
