@@ -56,25 +56,35 @@ func drawn(t *rapid.T) *fleet {
 	return f
 }
 
-// drawGroups puts every pool into a group of its own, in any order.
+// drawGroups puts every pool into a group, in any order. Some are of two or three, with a number of their own.
 func (f *fleet) drawGroups(t *rapid.T) {
 	if !rapid.Bool().Draw(t, "groups") {
 		return
 	}
 	for _, d := range rapid.Permutation(f.pools).Draw(t, "order") {
-		f.policy.Groups = append(f.policy.Groups, quoinv1.RolloutGroup{Name: d.name,
-			MachineDeployments: quoinv1.RolloutSelector{Names: []string{d.name}}, Suspend: ptr.To(false)})
+		if last := len(f.policy.Groups) - 1; last >= 0 && rapid.Bool().Draw(t, "shared") {
+			names := &f.policy.Groups[last].MachineDeployments.Names
+			*names = append(*names, d.name)
+			continue
+		}
+		group := quoinv1.RolloutGroup{Name: d.name,
+			MachineDeployments: quoinv1.RolloutSelector{Names: []string{d.name}}, Suspend: ptr.To(false)}
+		if most := rapid.IntRange(0, 2).Draw(t, "ofGroup"); most > 0 {
+			group.Concurrency = ptr.To(int32(most))
+		}
+		f.policy.Groups = append(f.policy.Groups, group)
 	}
 }
 
-// group of the pool, and its place among them; nil and the place among the pools where there are none.
-func (f *fleet) group(d *deployment) (*quoinv1.RolloutGroup, int) {
+// group of the pool, and the place of that among all; nil and the place among the pools where there are none.
+func (f *fleet) group(d *deployment) (group *quoinv1.RolloutGroup, place int) {
+	place = slices.Index(f.pools, d)
 	for i := range f.policy.Groups {
-		if f.policy.Groups[i].Name == d.name {
-			return &f.policy.Groups[i], i
+		if slices.Contains(f.policy.Groups[i].MachineDeployments.Names, d.name) {
+			return &f.policy.Groups[i], i*len(f.pools) + place
 		}
 	}
-	return nil, slices.Index(f.pools, d)
+	return nil, place
 }
 
 func (f *fleet) suspends(d *deployment) bool {
@@ -277,25 +287,39 @@ func (f *fleet) judgeOrder(t *rapid.T, pool *deployment, d Decision, flying, beg
 		}
 		return false
 	}
-	_, own := f.group(pool)
-	onTheirWay, earlier, most := 0, 0, int(ptr.Deref(f.policy.Concurrency, 1))
+	group, own := f.group(pool)
+	all := int(ptr.Deref(f.policy.Concurrency, 1))
+	most := func(of *quoinv1.RolloutGroup) int { // at once, of a group
+		if of == nil || of.Concurrency == nil {
+			return all
+		}
+		return min(all, int(*of.Concurrency))
+	}
+	onTheirWay, earlier := map[*quoinv1.RolloutGroup]int{}, map[*quoinv1.RolloutGroup]int{}
 	for _, other := range f.pools {
 		if other == pool || f.drainFailed(other) || f.suspends(other) || !other.replaces() {
 			continue
 		}
+		of, place := f.group(other)
 		if flies(other) {
-			onTheirWay++
+			onTheirWay[of]++
 		}
-		if _, place := f.group(other); place < own && !f.refuses(other) {
-			earlier++
+		if place < own && !f.refuses(other) {
+			earlier[of] = min(earlier[of]+1, most(of))
 		}
+	}
+	sum := func(ofGroups map[*quoinv1.RolloutGroup]int) (n int) {
+		for _, count := range ofGroups {
+			n += count
+		}
+		return n
 	}
 	switch {
 	case flying || flies(pool):
-	case onTheirWay >= most:
-		t.Fatalf("%s while Machines of %d other pools are on their way", d.Machine, onTheirWay)
-	case earlier >= most && !begun:
-		t.Fatalf("%s before %d pools that come first", d.Machine, earlier)
+	case sum(onTheirWay) >= all || onTheirWay[group] >= most(group):
+		t.Fatalf("%s while Machines of %d other pools are on their way: %+v", d.Machine, sum(onTheirWay), f.policy.Groups)
+	case (sum(earlier) >= all || earlier[group] >= most(group)) && !begun:
+		t.Fatalf("%s before %d pools that come first: %+v", d.Machine, sum(earlier), f.policy.Groups)
 	}
 }
 
