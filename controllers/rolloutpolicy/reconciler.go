@@ -263,7 +263,6 @@ func (r *Reconciler) lead(
 	if dead {
 		return ctrl.Result{RequeueAfter: cacheLag}, failed
 	}
-	failed = errors.Join(failed, r.unmark(ctx, seen, plan))
 	r.recall(policy, cluster, seen, &plan)
 	status := statusOf(policy, plan, r.Clock.Now())
 	expect(policy, &status, plan, r.Clock.Now())
@@ -276,8 +275,10 @@ func (r *Reconciler) lead(
 	measure(policy)
 	// After the status: what was terminated last is known before it is.
 	more, unled := r.leave(ctx, policy, cluster, seen, plan.Leaves)
+	// After those that leave: the next plan says what is refused of free ones, and this one knows what was refused before.
+	failed = errors.Join(failed, unled, r.unmark(ctx, seen, plan))
 	kept, unfreed := r.free(ctx, cluster, seen.free)
-	if err := errors.Join(failed, unled, r.discard(ctx, cluster, true), unfreed); err != nil {
+	if err := errors.Join(failed, r.discard(ctx, cluster, true), unfreed); err != nil {
 		return ctrl.Result{}, err
 	}
 	again := r.again(cluster, plan)

@@ -225,6 +225,53 @@ func TestARefusedPatchStopsItsPoolAlone(t *testing.T) {
 	}
 }
 
+// What is refused of free Machines in the first pass of a process does not make it forget what it was refused of others
+// before: since when is that of the first refusal.
+func TestARefusalOfAFreeMachineKeepsSinceWhenOthersAreRefused(t *testing.T) {
+	w := newWorld(t, machineOf("new-0", "v2"), hostedBy("new-0", ""))
+	w.green()
+	policy := w.policy()
+	w.adjust(policy, func() { policy.Spec.Concurrency = ptr.To[int32](2) })
+	w.reconcile()
+	w.Expect(rollout.Gated(w.machine("green-new-0"))).To(BeTrue())
+	w.adjust(policy, func() {
+		policy.Spec.Drain = &quoinv1.RolloutDrain{}
+		policy.Spec.Groups = []quoinv1.RolloutGroup{{Name: "blue", MachineDeployments: quoinv1.RolloutSelector{
+			Names: []string{"blue"}}}}
+	})
+	frozen := func(object client.Object) error {
+		if _, is := object.(*clusterv1.Machine); !is {
+			return nil
+		}
+		return apierrors.NewForbidden(schema.GroupResource{Resource: "machines"}, object.GetName(), errors.New("frozen"))
+	}
+	blue := func() quoinv1.RolloutProgress { return w.policy().Status.MachineDeployments[0] }
+	var since time.Time
+	for pass := range 9 {
+		if pass%3 == 0 {
+			w.restart()
+			w.refuse(frozen)
+			w.clock.Step(time.Minute)
+		}
+		_, err := w.once()
+		w.Expect(err).To(MatchError(And(ContainSubstring("old-0"), ContainSubstring("green-new-0"))))
+		switch {
+		case pass == 2:
+			since = blue().Since.Time
+			fallthrough
+		case pass > 2:
+			w.Expect(blue().Reason).To(Equal(quoinv1.WriteRefusedReason), "pass %d", pass)
+			w.Expect(blue().Since.Time).To(BeTemporally("==", since), "pass %d", pass)
+			w.Expect(conditions.GetReason(w.policy(), quoinv1.RolloutPolicyStalledCondition)).
+				To(Equal(quoinv1.WriteRefusedReason), "pass %d", pass)
+		}
+	}
+	w.r.Client = w.client
+	w.reconcile()
+	w.Expect(blue().Reason).NotTo(Equal(quoinv1.WriteRefusedReason))
+	w.Expect(w.message(quoinv1.RolloutPolicyStalledCondition)).To(BeEmpty())
+}
+
 // What does not count because that was refused is measured when it does, and once.
 func TestWhatWasRefusedIsNotMeasured(t *testing.T) {
 	w := newWorld(t, machineOf("new-0", "v2"), hostedBy("new-0", ""))
