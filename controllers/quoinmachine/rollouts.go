@@ -9,6 +9,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/util/annotations"
 	"sigs.k8s.io/cluster-api/util/conditions"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -60,6 +61,9 @@ func (r *Reconciler) notAdmitted(ctx context.Context, v *observation) (string, e
 		if progress.Name == name && progress.Message != "" {
 			why = progress.Message
 		}
+	}
+	if annotations.HasPaused(policy) {
+		why = fmt.Sprintf("it is paused: take annotation %s off it", clusterv1.PausedAnnotation)
 	}
 	return fmt.Sprintf("RolloutPolicy %s: %s", policy.Name, why), nil
 }

@@ -94,6 +94,16 @@ func TestNothingWaitsForAPolicyThatIsGone(t *testing.T) {
 	w.claims()
 }
 
+func TestAMachineSaysThatItsPolicyIsPaused(t *testing.T) {
+	w, policy := rolledOut(t)
+	metav1.SetMetaDataAnnotation(&policy.ObjectMeta, clusterv1.PausedAnnotation, "")
+	w.g.Expect(w.client.Update(t.Context(), policy)).To(Succeed())
+	w.waitsForRollout("RolloutPolicy workers: it is paused: take annotation cluster.x-k8s.io/paused off it")
+	policy.Annotations = nil
+	w.g.Expect(w.client.Update(t.Context(), policy)).To(Succeed())
+	w.waitsForRollout("amber comes first")
+}
+
 func TestAPolicyHoldsWhatItSelects(t *testing.T) {
 	w, policy := rolledOut(t)
 	group := quoinv1.RolloutGroup{Name: "g", MachineDeployments: quoinv1.RolloutSelector{Labels: &metav1.LabelSelector{

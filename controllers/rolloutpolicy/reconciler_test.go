@@ -345,6 +345,42 @@ func TestNothingIsWrittenWhilePaused(t *testing.T) {
 	w.Expect(rollout.Gated(w.machine("new-0"))).To(BeFalse())
 }
 
+// The policy alone can be paused as well: nothing is admitted, counts or is guarded meanwhile. One that is deleted so
+// holds nothing any more.
+func TestAPausedPolicyLeavesEverythingAsItIs(t *testing.T) {
+	w := newWorld(t, machineOf("new-0", "v2"), machineOf("new-1", "v2"), hostedBy("new-0", ""), hostedBy("new-1", ""))
+	w.reconcile()
+	w.joins("new-0")
+	policy := w.policy()
+	pause := func() { metav1.SetMetaDataAnnotation(&policy.ObjectMeta, clusterv1.PausedAnnotation, "") }
+	w.adjust(policy, func() {
+		pause()
+		policy.Spec.Drain = &quoinv1.RolloutDrain{}
+	})
+	for range 3 {
+		w.clock.Step(time.Hour)
+		w.restart()
+		w.reconcile()
+		w.Expect(conditions.IsTrue(w.policy(), quoinv1.RolloutPolicyPausedCondition)).To(BeTrue())
+		w.Expect(rollout.Gated(w.machine("new-0"))).To(BeTrue())
+		w.Expect(w.admitted("new-1")).To(BeFalse())
+		w.Expect(rollout.Hooked(w.machine("old-0"))).To(BeFalse())
+	}
+	w.adjust(policy, func() { policy.Annotations = nil })
+	w.reconcile()
+	w.Expect(conditions.IsTrue(w.policy(), quoinv1.RolloutPolicyPausedCondition)).To(BeFalse())
+	w.Expect(rollout.Gated(w.machine("new-0"))).To(BeFalse())
+	w.Expect(w.admitted("new-1")).To(BeTrue())
+	w.Expect(rollout.Hooked(w.machine("old-0"))).To(BeTrue())
+
+	w.adjust(policy, pause)
+	w.reconcile()
+	w.Expect(w.client.Delete(t.Context(), w.policy())).To(Succeed())
+	w.reconcile()
+	w.Expect(rollout.Gated(w.machine("new-1"))).To(BeFalse())
+	w.Expect(rollout.Hooked(w.machine("old-0"))).To(BeFalse())
+}
+
 // Two policies could only wait for each other: the older one holds, and the other says so.
 func TestTheOldestPolicyHolds(t *testing.T) {
 	w := newWorld(t, machineOf("new-0", "v2"), hostedBy("new-0", ""))
