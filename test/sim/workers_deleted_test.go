@@ -95,9 +95,9 @@ func (c *court) lacksParts() string {
 // A person deletes one of three workers while a host is free, with Cluster API's own controllers, and our manager dies
 // after every object that it makes for that: another Machine of the same MachineSet is Available before the deleted one
 // is drained, replicas stay three, and no second one is made. Then another one is deleted while no host is free: it is
-// drained at once, and its MachineSet makes the next one.
+// drained at once, and its MachineSet makes the next one. In the end the pool is rolled out, and stopped in the middle.
 //
-// Proves: S3-19
+// Proves: S3-9, S3-19
 func TestAWorkerThatAPersonDeletesIsReplacedFirst(t *testing.T) {
 	t.Parallel()
 	court := newCourt(t, courtOptions{name: "deleted", replicas: 1, hosts: 5, strategy: surge, admission: true, workers: true})
@@ -197,6 +197,10 @@ func TestAWorkerThatAPersonDeletesIsReplacedFirst(t *testing.T) {
 		}
 		return court.lacksPool("amber", time.Time{}, 3)
 	})
+	court.until("parts that belong to Machines", court.lacksParts)
+
+	court.addHost()
+	court.stops()
 	court.until("parts that belong to Machines", court.lacksParts)
 }
 

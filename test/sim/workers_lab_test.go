@@ -50,13 +50,18 @@ func (c *court) addPolicy(change func(*quoinv1.RolloutPolicySpec)) {
 	c.create(policy)
 }
 
-// changePolicy as a person does, who tries again when somebody else wrote it or its webhook did not answer.
 func (c *court) changePolicy(edit func(*quoinv1.RolloutPolicySpec)) {
+	c.t.Helper()
+	c.editPolicy(func(policy *quoinv1.RolloutPolicy) { edit(&policy.Spec) })
+}
+
+// editPolicy as a person does, who tries again when somebody else wrote it or its webhook did not answer.
+func (c *court) editPolicy(edit func(*quoinv1.RolloutPolicy)) {
 	c.t.Helper()
 	for begin := time.Now(); ; time.Sleep(50 * time.Millisecond) {
 		policy := c.policy()
 		original := policy.DeepCopy()
-		edit(&policy.Spec)
+		edit(policy)
 		err := c.plane.Client.Patch(c.t.Context(), policy, client.MergeFrom(original))
 		if err == nil {
 			return

@@ -71,24 +71,109 @@ func (c *court) stays(what string, length time.Duration, is func() string) {
 
 // quietly says when the Machines of the pool amber are not what they were.
 func (c *court) quietly() func() string {
-	versions := map[types.UID]bool{}
+	deleting := map[types.UID]bool{}
 	all, _ := c.workers("amber", time.Now().Add(time.Hour))
 	for _, machine := range all {
-		versions[machine.UID] = machine.DeletionTimestamp.IsZero()
+		deleting[machine.UID] = !machine.DeletionTimestamp.IsZero()
 	}
 	hosted := c.hosted(all)
 	return func() string {
 		now, _ := c.workers("amber", time.Now().Add(time.Hour))
 		for _, machine := range now {
-			if !versions[machine.UID] || !machine.DeletionTimestamp.IsZero() {
+			if was, known := deleting[machine.UID]; !known || was == machine.DeletionTimestamp.IsZero() {
 				return machine.Name + " was made or deleted" + c.describeWorkers()
 			}
 		}
-		if len(now) != len(versions) || c.hosted(now) != hosted {
+		if len(now) != len(deleting) || c.hosted(now) != hosted {
 			return "Machines went, or got hosts" + c.describeWorkers()
 		}
 		return ""
 	}
+}
+
+// pausePolicy has nobody lead rollouts, or somebody again, and waits until that is seen.
+func (c *court) pausePolicy(paused bool) {
+	c.t.Helper()
+	c.editPolicy(func(policy *quoinv1.RolloutPolicy) {
+		delete(policy.Annotations, clusterv1.PausedAnnotation)
+		if paused {
+			metav1.SetMetaDataAnnotation(&policy.ObjectMeta, clusterv1.PausedAnnotation, "")
+		}
+	})
+	c.until("seeing the pause of the policy, or its end", func() string {
+		if conditions.IsTrue(c.policy(), quoinv1.RolloutPolicyPausedCondition) != paused {
+			return "it does not"
+		}
+		return ""
+	})
+}
+
+// stops rolls the pool amber of three with one host to spare. A person pauses the policy at its canary and in the middle
+// of a drain, and our manager is another one each time; then the group is suspended in that drain. What has begun goes
+// on when nobody pauses it any more, and nothing else is begun.
+func (c *court) stops() {
+	c.t.Helper()
+	change := func(suspend bool, postDrainDelay int32, continueAfter string) {
+		c.changePolicy(func(spec *quoinv1.RolloutPolicySpec) {
+			pausing(spec)
+			spec.Groups[0].Suspend, spec.ContinueAfter = ptr.To(suspend), continueAfter
+			spec.Drain.PostDrainDelaySeconds = ptr.To(postDrainDelay)
+		})
+	}
+	paused := func(what string, meanwhile func()) {
+		c.pausePolicy(true)
+		quiet := c.quietly()
+		meanwhile()
+		if err := c.site.Restart(); err != nil {
+			c.t.Fatal(err)
+		}
+		c.stays(what, 4*time.Second, quiet)
+		c.pausePolicy(false)
+	}
+	change(false, 600, "")
+	edit := c.rollOut("amber")
+	judge := c.judgePool("amber", 3, 4)
+	canary := c.untilPaused("amber", edit, 3)
+	paused("being paused at the canary", func() { change(false, 600, canary) })
+
+	leaving := func() (names []string) {
+		old, _ := c.workers("amber", edit)
+		for _, machine := range old {
+			if !machine.DeletionTimestamp.IsZero() {
+				names = append(names, machine.Name)
+			}
+		}
+		if len(names) > 1 {
+			c.t.Fatalf("%v are being deleted%s", names, c.describeWorkers())
+		}
+		return names
+	}
+	c.until("the middle of a drain", func() string {
+		names := leaving()
+		if len(names) == 0 {
+			return "nobody leaves" + c.describeWorkers()
+		}
+		deletion := c.guardedMachine(names[0]).Status.Deletion
+		if deletion == nil || deletion.WaitForPreTerminateHookStartTime.IsZero() {
+			return "it is not drained" + c.describeWorkers()
+		}
+		return ""
+	})
+	paused("being paused in the middle of a drain", func() { change(true, 1, canary) })
+	c.until("the end of the drain", func() string {
+		old, young := c.workers("amber", edit)
+		if len(leaving()) > 0 || len(old) != 2 || len(young) != 2 {
+			return fmt.Sprintf("%d old and %d new Machines%s", len(old), len(young), c.describeWorkers())
+		}
+		if reason := c.policy().Status.MachineDeployments[0].Reason; reason != string(rollouts.Suspended) {
+			return reason
+		}
+		return ""
+	})
+	c.stays("being suspended", 3*time.Second, c.quietly())
+	change(false, 1, canary)
+	c.untilOver("amber", edit, 3, true)
+	judge.end()
 }
 
 // A rollout of a pool is disturbed in its middle, by all who may: each time it ends as it must, and nothing of ours is left
