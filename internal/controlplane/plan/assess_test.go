@@ -343,6 +343,8 @@ func parseLine(t *testing.T, d *datadriven.TestData, s *controlplane.State, word
 				member.Healthy, member.Problem = false, "it does not answer"
 			case "member-slow":
 				member.Healthy, member.Problem, member.Progress = false, "it completes no read through the quorum", 7
+			case "silent":
+				member.Silent, _ = time.ParseDuration(value)
 			case "full":
 				member.Healthy, member.Full, member.Problem = false, true, "alarm NOSPACE, its database is full: "+quorum.MakeRoom
 			case "marked":

@@ -86,8 +86,9 @@ func (s facts) next(machine controlplane.Machine) *controlplane.Step {
 	return finalize(s, machine)
 }
 
-// deletingMachines are those that are being deleted and not gone yet. What was begun is ended first, and a member that
-// does not work anyway goes before one that does.
+// deletingMachines are those that are being deleted and not gone yet. What was begun is ended first. Of the others the
+// one goes before whose member leaves no gap: a learner, whether it answers or not, and a dead one; then one whose vote
+// is not cast now, though it may be again; then those that work.
 func (s facts) deletingMachines() []controlplane.Machine {
 	var deleting []controlplane.Machine
 	for _, machine := range s.Machines {
@@ -96,8 +97,8 @@ func (s facts) deletingMachines() []controlplane.Machine {
 		}
 	}
 	rank := func(machine controlplane.Machine) int {
-		member := s.memberOf(machine)
-		return place(member == nil, !machine.DrainHook, member != nil && !member.Healthy)
+		state := s.memberState(machine)
+		return place(s.memberOf(machine) == nil, !machine.DrainHook, !state.Counts(), state != quorum.MemberHealthy)
 	}
 	slices.SortFunc(deleting, func(a, b controlplane.Machine) int {
 		return cmp.Or(rank(a)-rank(b), cmp.Compare(a.DeletedAt, b.DeletedAt), cmp.Compare(a.Name, b.Name))
