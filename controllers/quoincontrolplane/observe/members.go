@@ -96,6 +96,13 @@ func (o *Observation) Membership() quorum.Membership {
 		entry := quorum.Member{ID: member.ID, Name: member.Name, Learner: member.Learner, Leader: member.Leader,
 			Healthy: member.Answers && len(member.Alarms) == 0, Problem: member.Problem, Lag: member.Lag, Size: member.Size,
 			Progress: member.Syncs}
+		if machine := o.machineOf(member, others); machine != nil {
+			entry.Machine, entry.FailureDomain = machine.Name, o.failureDomainOf(machine)
+		} else {
+			// Its host is asked by nobody here, so what the other members hear of it is what there is.
+			entry.Healthy, entry.Unasked = entry.Healthy || member.Connected && len(member.Alarms) == 0, member.Unasked
+		}
+		// Not by its state, which is made of this: a learner that does not answer lacks a reason as well.
 		switch {
 		case len(member.Alarms) > 0:
 			entry.Problem = "alarm " + strings.Join(member.Alarms, ", ")
@@ -104,12 +111,6 @@ func (o *Observation) Membership() quorum.Membership {
 			}
 		case !entry.Healthy && entry.Problem == "":
 			entry.Problem = "it was not reached"
-		}
-		if machine := o.machineOf(member, others); machine != nil {
-			entry.Machine, entry.FailureDomain = machine.Name, o.failureDomainOf(machine)
-		} else {
-			// Its host is asked by nobody here, so what the other members hear of it is what there is.
-			entry.Healthy, entry.Unasked = entry.Healthy || member.Connected && len(member.Alarms) == 0, member.Unasked
 		}
 		result.Members = append(result.Members, entry)
 	}

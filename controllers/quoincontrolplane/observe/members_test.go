@@ -50,6 +50,35 @@ func TestMembershipTellsWhereMembersAre(t *testing.T) {
 	g.Expect(membership.Count()).To(Equal(quorum.Count{Voters: 3, Healthy: 1}))
 }
 
+// Of a member without a Machine it is known from the others that it works; one that nobody hears of, or that is a
+// learner, has a reason for that.
+func TestAMemberWithoutAMachineIsAsTheOthersHearOfIt(t *testing.T) {
+	for name, tc := range map[string]struct {
+		member  etcd.Member
+		problem string
+		state   quorum.MemberState
+	}{
+		"connected":            {etcd.Member{Connected: true}, "", quorum.MemberHealthy},
+		"a learner, connected": {etcd.Member{Connected: true, Learner: true}, "", quorum.MemberLearner},
+		"silent":               {etcd.Member{}, "it was not reached", quorum.MemberWavering},
+		"a silent learner":     {etcd.Member{Learner: true}, "it was not reached", quorum.MemberLearner},
+		"unasked":              {etcd.Member{Unasked: true, Problem: "no metrics"}, "no metrics", quorum.MemberUnasked},
+		"corrupt": {etcd.Member{Connected: true, Alarms: []string{"CORRUPT"}}, "alarm CORRUPT",
+			quorum.MemberWavering},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			o := threeMembers()
+			tc.member.ID, tc.member.Name = 9, "n-other"
+			o.Etcd.Cluster.Members = append(o.Etcd.Cluster.Members, tc.member)
+			member := o.Membership().Members[3]
+			g.Expect(member.Machine).To(BeEmpty())
+			g.Expect(member.Problem).To(Equal(tc.problem))
+			g.Expect(member.State(time.Minute)).To(Equal(tc.state))
+		})
+	}
+}
+
 // That they depart, and are held, is for the plan to say of the members.
 func TestMachinesAreHeldUntilTheirDepartureIsAllowed(t *testing.T) {
 	g := NewWithT(t)
