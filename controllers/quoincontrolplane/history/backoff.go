@@ -4,6 +4,7 @@
 package history
 
 import (
+	"maps"
 	"sync"
 	"time"
 
@@ -21,8 +22,11 @@ const (
 type Backoff struct {
 	mu sync.Mutex
 	// failed attempts by the UIDs of control planes and Machines.
-	failed map[types.UID]map[types.UID]attempt
+	failed map[types.UID]Attempts
 }
+
+// Attempts at the Machines of one control plane that failed last, by the UIDs of the Machines.
+type Attempts map[types.UID]attempt
 
 type attempt struct {
 	at    time.Time
@@ -30,11 +34,39 @@ type attempt struct {
 }
 
 // Due reports whether it is time for an attempt at the Machine.
+func (a Attempts) Due(machine types.UID, now time.Time) bool {
+	last, failed := a[machine]
+	return !failed || !now.Before(last.at.Add(last.pause))
+}
+
+// Only are the attempts at these Machines.
+func (a Attempts) Only(machines map[types.UID]bool) Attempts {
+	only := maps.Clone(a)
+	maps.DeleteFunc(only, func(machine types.UID, _ attempt) bool { return !machines[machine] })
+	return only
+}
+
+// Machines are those that there are attempts at.
+func (a Attempts) Machines() map[types.UID]bool {
+	machines := make(map[types.UID]bool, len(a))
+	for machine := range a {
+		machines[machine] = true
+	}
+	return machines
+}
+
+// Due reports whether it is time for an attempt at the Machine.
 func (c *Backoff) Due(controlPlane, machine types.UID, now time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	last, failed := c.failed[controlPlane][machine]
-	return !failed || !now.Before(last.at.Add(last.pause))
+	return c.failed[controlPlane].Due(machine, now)
+}
+
+// Of are the attempts at a control plane's Machines.
+func (c *Backoff) Of(controlPlane types.UID) Attempts {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return maps.Clone(c.failed[controlPlane])
 }
 
 // Note remembers how an attempt ended.
@@ -50,10 +82,10 @@ func (c *Backoff) Note(controlPlane, machine types.UID, now time.Time, ok bool) 
 		pause = min(2*before.pause, longest)
 	}
 	if c.failed == nil {
-		c.failed = map[types.UID]map[types.UID]attempt{}
+		c.failed = map[types.UID]Attempts{}
 	}
 	if c.failed[controlPlane] == nil {
-		c.failed[controlPlane] = map[types.UID]attempt{}
+		c.failed[controlPlane] = Attempts{}
 	}
 	c.failed[controlPlane][machine] = attempt{at: now, pause: pause}
 }

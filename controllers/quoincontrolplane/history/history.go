@@ -6,15 +6,15 @@
 package history
 
 import (
+	"sync"
+
 	"k8s.io/apimachinery/pkg/types"
 )
 
 // History of all control planes of a process, each by its UID. Safe for concurrent use; its zero value is empty.
 type History struct {
-	// Unhealthy says since when etcd members, by their ids, are not healthy and come no further.
-	Unhealthy Since[Standstill]
-	// Undrained says since when the drains of Machines, by their names, look skipped.
-	Undrained Since[string]
+	mu   sync.Mutex
+	past map[types.UID]Past
 	// Expiry paces the reading of certificates' expiry from hosts that did not answer.
 	Expiry Backoff
 	// PreCreation paces the pre-creation of Machines, by the Machine beside which it failed.
@@ -25,13 +25,49 @@ type History struct {
 	Events Deduplicator
 }
 
+// Past of one control plane is what one observation of it hands to the next. It is a value.
+type Past struct {
+	// Unhealthy says since when etcd members, by their ids, are not healthy and come no further.
+	Unhealthy Since[Standstill]
+	// Undrained says since when the drains of Machines, by their names, look skipped.
+	Undrained Since[string]
+	// PreCreation are the attempts that failed to make a Machine beside one of these.
+	PreCreation Attempts
+}
+
 // Standstill is an etcd member, and how far it has come.
 type Standstill struct{ Member, Progress uint64 }
 
+// Past of a control plane.
+func (h *History) Past(controlPlane types.UID) Past {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	past := h.past[controlPlane]
+	past.PreCreation = h.PreCreation.Of(controlPlane)
+	return past
+}
+
+// Remember has a control plane's past be this one. Of the attempts those at other Machines are forgotten.
+func (h *History) Remember(controlPlane types.UID, past Past) {
+	h.PreCreation.Keep(controlPlane, past.PreCreation.Machines())
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	past.PreCreation = nil
+	delete(h.past, controlPlane)
+	if len(past.Unhealthy.since)+len(past.Undrained.since) == 0 {
+		return
+	}
+	if h.past == nil {
+		h.past = map[types.UID]Past{}
+	}
+	h.past[controlPlane] = past
+}
+
 // Forget drops what is remembered of a control plane that is gone.
 func (h *History) Forget(controlPlane types.UID) {
-	h.Unhealthy.forget(controlPlane)
-	h.Undrained.forget(controlPlane)
+	h.mu.Lock()
+	delete(h.past, controlPlane)
+	h.mu.Unlock()
 	h.Expiry.Keep(controlPlane, nil)
 	h.PreCreation.Keep(controlPlane, nil)
 	h.Applied.forget(controlPlane)

@@ -46,16 +46,14 @@ func TestForgetDropsOneControlPlane(t *testing.T) {
 	g := NewWithT(t)
 	h, now := &History{}, time.Now()
 	for _, plane := range []types.UID{"gone", "stays"} {
-		h.Unhealthy.Note(plane, now, []Standstill{{Member: 1}})
-		h.Undrained.Note(plane, now, []string{"m"})
+		h.Remember(plane, Past{Undrained: Since[string]{}.Note(now, []string{"m"})})
 		h.Expiry.Note(plane, "m", now, false)
 		h.PreCreation.Note(plane, "m", now, false)
 		h.Applied.Set(Applied{ControlPlane: plane, Object: "m", Manager: "quoin"}, 7)
 		g.Expect(h.Events.New(plane, "event")).To(BeTrue())
 	}
 	h.Forget("gone")
-	g.Expect([]any{h.Unhealthy.since, h.Unhealthy.noted, h.Undrained.since, h.Undrained.noted, h.Expiry.failed,
-		h.PreCreation.failed, h.Applied.digests, h.Events.last}).
+	g.Expect([]any{h.past, h.Expiry.failed, h.PreCreation.failed, h.Applied.digests, h.Events.last}).
 		To(HaveEach(HaveLen(1)))
 	g.Expect(h.Applied.Is(Applied{ControlPlane: "stays", Object: "m", Manager: "quoin"}, 7)).To(BeTrue())
 	g.Expect(h.Events.New("stays", "event")).To(BeFalse())
@@ -66,17 +64,25 @@ func TestForgetDropsOneControlPlane(t *testing.T) {
 // not, after a gap in which nobody looked, and when the clock was set back.
 func TestWhatIsSoGoesOnWhileItIsSeen(t *testing.T) {
 	g := NewWithT(t)
-	c, start := &Since[string]{}, time.Now()
+	c, start := Since[string]{}, time.Now()
 	since := func(at time.Duration, parts ...string) map[string]time.Time {
-		return c.Note("p", start.Add(at), parts)
+		before := c
+		was := before.Parts()
+		c = before.Note(start.Add(at), parts)
+		g.Expect(before.Parts()).To(ConsistOf(was), "what was known stays as it is")
+		first := map[string]time.Time{}
+		for _, part := range []string{"a", "b"} {
+			if seen, noted := c.Of(part); noted {
+				first[part] = seen
+			}
+		}
+		return first
 	}
-	g.Expect(c.Last("p")).To(BeEmpty())
+	g.Expect(c.Parts()).To(BeEmpty())
 	g.Expect(since(0, "a")).To(Equal(map[string]time.Time{"a": start}))
 	g.Expect(since(time.Minute, "a", "b")).To(Equal(map[string]time.Time{"a": start, "b": start.Add(time.Minute)}))
 	g.Expect(since(time.Minute, "a", "b")).To(HaveKeyWithValue("a", start), "at the same instant")
-	g.Expect(c.Last("p")).To(ConsistOf("a", "b"))
-	g.Expect(c.Last("q")).To(BeEmpty())
-	g.Expect(c.Note("q", start.Add(time.Minute), []string{"a"})).To(HaveKeyWithValue("a", start.Add(time.Minute)))
+	g.Expect(c.Parts()).To(ConsistOf("a", "b"))
 
 	at := 6 * time.Minute
 	g.Expect(since(at, "a")).To(Equal(map[string]time.Time{"a": start}), "five minutes are no gap")
@@ -85,10 +91,39 @@ func TestWhatIsSoGoesOnWhileItIsSeen(t *testing.T) {
 	at--
 	g.Expect(since(at, "a")).To(HaveKeyWithValue("a", start.Add(at)), "the clock was set back")
 	g.Expect(since(at + time.Minute)).To(BeEmpty())
-	g.Expect(c.Last("p")).To(BeEmpty())
-	g.Expect([]any{c.since, c.noted}).To(HaveEach(And(HaveLen(1), HaveKey(BeEquivalentTo("q")))), "nothing is kept of it")
+	g.Expect(c).To(BeZero(), "nothing is kept of it")
 	at += 2 * time.Minute
 	g.Expect(since(at, "a")).To(HaveKeyWithValue("a", start.Add(at)))
+}
+
+// What one observation hands to the next is that one's alone: no attempt that is made meanwhile changes what was handed
+// out. What it forgets of its Machines is forgotten, and nothing is kept of a control plane with which all is well.
+func TestThePastIsAValue(t *testing.T) {
+	g := NewWithT(t)
+	h, now := &History{}, time.Now()
+	h.PreCreation.Note("plane", "m", now, false)
+	h.PreCreation.Note("plane", "gone", now, false)
+	past := h.Past("plane")
+	g.Expect(past.PreCreation).To(HaveLen(2))
+	next := Past{Unhealthy: past.Unhealthy.Note(now, []Standstill{{Member: 1}}),
+		PreCreation: past.PreCreation.Only(map[types.UID]bool{"m": true, "new": true})}
+	g.Expect(past.PreCreation).To(HaveLen(2))
+
+	h.Remember("plane", next)
+	g.Expect(h.Past("plane")).To(Equal(next))
+	g.Expect(h.Past("other")).To(BeZero())
+	g.Expect(h.PreCreation.Due("plane", "gone", now)).To(BeTrue())
+	g.Expect(h.PreCreation.Due("plane", "m", now)).To(BeFalse())
+	handed := h.Past("plane")
+	h.PreCreation.Note("plane", "m", now, true)
+	g.Expect(handed.PreCreation.Due("m", now)).To(BeFalse())
+	g.Expect(h.Past("plane").PreCreation.Due("m", now)).To(BeTrue())
+
+	next.Unhealthy, next.Undrained = next.Unhealthy.Note(now, nil), Since[string]{}.Note(now, []string{"m"})
+	h.Remember("plane", next)
+	g.Expect(h.Past("plane").Undrained).To(Equal(next.Undrained))
+	h.Remember("plane", Past{})
+	g.Expect(h.past).To(BeEmpty())
 }
 
 // What was applied last is known by its digest, and what was never applied by none.

@@ -6,18 +6,14 @@ package history
 import (
 	"maps"
 	"slices"
-	"sync"
 	"time"
-
-	"k8s.io/apimachinery/pkg/types"
 )
 
-// Since tracks since when something has been so with parts of control planes. Safe for concurrent use; its zero value
-// is empty.
+// Since says since when something has been so with parts of a control plane. It is a value: to note is to make another
+// one.
 type Since[K comparable] struct {
-	mu    sync.Mutex
-	since map[types.UID]map[K]time.Time
-	noted map[types.UID]time.Time
+	since map[K]time.Time
+	noted time.Time
 }
 
 // longestGap may lie between two observations of which the second goes on with the first. Nobody knows what was in a
@@ -25,13 +21,14 @@ type Since[K comparable] struct {
 // several times within it.
 const longestGap = 5 * time.Minute
 
-// Note returns, for the parts with which it is so now, since when that was seen. All others of the control plane begin
-// anew, and so does everything after a gap, or when the clock was set back.
-func (c *Since[K]) Note(controlPlane types.UID, now time.Time, parts []K) map[K]time.Time {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	before, after := c.since[controlPlane], make(map[K]time.Time, len(parts))
-	if gap := now.Sub(c.noted[controlPlane]); gap < 0 || gap > longestGap {
+// Note is what is known once these are the parts with which it is so now. All others begin anew, and so does everything
+// after a gap, or when the clock was set back.
+func (s Since[K]) Note(now time.Time, parts []K) Since[K] {
+	if len(parts) == 0 {
+		return Since[K]{}
+	}
+	before, after := s.since, make(map[K]time.Time, len(parts))
+	if gap := now.Sub(s.noted); gap < 0 || gap > longestGap {
 		before = nil
 	}
 	for _, part := range parts {
@@ -41,27 +38,14 @@ func (c *Since[K]) Note(controlPlane types.UID, now time.Time, parts []K) map[K]
 		}
 		after[part] = first
 	}
-	if c.since == nil {
-		c.since, c.noted = map[types.UID]map[K]time.Time{}, map[types.UID]time.Time{}
-	}
-	delete(c.since, controlPlane)
-	delete(c.noted, controlPlane)
-	if len(after) > 0 {
-		c.since[controlPlane], c.noted[controlPlane] = after, now
-	}
-	return after
+	return Since[K]{since: after, noted: now}
 }
 
-// Last are the parts of the control plane with which it was so when that was noted last.
-func (c *Since[K]) Last(controlPlane types.UID) []K {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return slices.Collect(maps.Keys(c.since[controlPlane]))
+// Of reports since when it has been so with a part, if it is.
+func (s Since[K]) Of(part K) (time.Time, bool) {
+	first, noted := s.since[part]
+	return first, noted
 }
 
-func (c *Since[K]) forget(controlPlane types.UID) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	delete(c.since, controlPlane)
-	delete(c.noted, controlPlane)
-}
+// Parts are those with which it was so when that was noted last.
+func (s Since[K]) Parts() []K { return slices.Collect(maps.Keys(s.since)) }

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util/annotations"
@@ -205,18 +204,20 @@ func AttemptFrom(value string) *controlplane.Attempt {
 	return attempt
 }
 
-// noteUnhealthy adds to the members of a control plane how long they have not been healthy. A reading that failed
-// proves nothing about the members, so silence before it still counts; a member that was seen healthy begins anew, and
-// so does one that hangs and has come further, for its disk is slow and no more, one whose database is full, which
-// votes all the same, and one that nobody could ask. While no voter agrees to anything each of them may be the one that
-// is well, so nobody's silence counts. How far one has come it says itself, and not always: until it does it has come
-// no further.
-func noteUnhealthy(h *history.History, controlPlane types.UID, m *quorum.Membership, now time.Time) {
+// noteUnhealthy adds to the members of a control plane how long they have not been healthy, by what is known of that
+// from before, and returns what is known of it now. A reading that failed proves nothing about the members, so silence
+// before it still counts; a member that was seen healthy begins anew, and so does one that hangs and has come further,
+// for its disk is slow and no more, one whose database is full, which votes all the same, and one that nobody could
+// ask. While no voter agrees to anything each of them may be the one that is well, so nobody's silence counts. How far
+// one has come it says itself, and not always: until it does it has come no further.
+func noteUnhealthy(
+	past history.Since[history.Standstill], m *quorum.Membership, now time.Time,
+) history.Since[history.Standstill] {
 	if !m.Known {
-		return
+		return past
 	}
 	came := map[uint64]uint64{}
-	for _, last := range h.Unhealthy.Last(controlPlane) {
+	for _, last := range past.Parts() {
 		came[last.Member] = last.Progress
 	}
 	standstill := func(member quorum.Member) history.Standstill {
@@ -228,31 +229,33 @@ func noteUnhealthy(h *history.History, controlPlane types.UID, m *quorum.Members
 			unhealthy = append(unhealthy, standstill(member))
 		}
 	}
-	since := h.Unhealthy.Note(controlPlane, now, unhealthy)
+	since := past.Note(now, unhealthy)
 	for i := range m.Members {
 		member := &m.Members[i]
-		if first, noted := since[standstill(*member)]; noted {
+		if first, noted := since.Of(standstill(*member)); noted {
 			member.Silent = now.Sub(first)
 		}
 	}
+	return since
 }
 
-// debounceDrains makes Machines of which a skipped drain is not to be believed yet such that are drained, and reports
-// whether there is any.
+// debounceDrains makes Machines of which a skipped drain is not to be believed yet such that are drained, and returns
+// since when drains look skipped, and whether there is any that is not believed.
 func debounceDrains(
-	h *history.History, controlPlane types.UID, machines []controlplane.Machine, now time.Time, grace time.Duration,
-) (inGrace bool) {
+	past history.Since[string], machines []controlplane.Machine, now time.Time, grace time.Duration,
+) (since history.Since[string], inGrace bool) {
 	var undrained []string
 	for _, machine := range machines {
 		if machine.Undrained {
 			undrained = append(undrained, machine.Name)
 		}
 	}
-	since := h.Undrained.Note(controlPlane, now, undrained)
+	since = past.Note(now, undrained)
 	for i := range machines {
-		if machine := &machines[i]; machine.Undrained && now.Sub(since[machine.Name]) < grace {
+		machine := &machines[i]
+		if first, noted := since.Of(machine.Name); noted && now.Sub(first) < grace {
 			machine.Undrained, machine.AtTermination, inGrace = false, false, true
 		}
 	}
-	return inGrace
+	return since, inGrace
 }

@@ -10,7 +10,6 @@ import (
 	. "github.com/onsi/gomega"
 	gomegatypes "github.com/onsi/gomega/types"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
@@ -49,11 +48,11 @@ func TestWhatIsSparedSaysWhatReleasesIt(t *testing.T) {
 // Silence lasts from the first reading that missed a member to the first that found it healthy.
 func TestSilenceIsCountedFromTheFirstMissedReading(t *testing.T) {
 	g := NewWithT(t)
-	h := &history.History{}
+	past := history.Since[history.Standstill]{}
 	start := time.Now()
 	silent := func(at time.Duration, known, healthy bool) time.Duration {
 		m := &quorum.Membership{Known: known, Agreed: true, Members: []quorum.Member{{ID: 7, Healthy: healthy}}}
-		noteUnhealthy(h, "uid", m, start.Add(at))
+		past = noteUnhealthy(past, m, start.Add(at))
 		return m.Members[0].Silent
 	}
 	g.Expect(silent(0, true, false)).To(BeZero())
@@ -63,7 +62,7 @@ func TestSilenceIsCountedFromTheFirstMissedReading(t *testing.T) {
 	g.Expect(silent(50*time.Second, true, true)).To(BeZero())
 	g.Expect(silent(60*time.Second, true, false)).To(BeZero())
 	g.Expect(silent(70*time.Second, true, false)).NotTo(BeZero())
-	h.Forget("uid")
+	past = history.Since[history.Standstill]{}
 	g.Expect(silent(80*time.Second, true, false)).To(BeZero())
 }
 
@@ -71,11 +70,11 @@ func TestSilenceIsCountedFromTheFirstMissedReading(t *testing.T) {
 // was set back.
 func TestSilenceIsNotCountedOverAPause(t *testing.T) {
 	g := NewWithT(t)
-	h := &history.History{}
+	past := history.Since[history.Standstill]{}
 	start := time.Now()
 	silent := func(at time.Duration) time.Duration {
 		m := &quorum.Membership{Known: true, Agreed: true, Members: []quorum.Member{{ID: 7}}}
-		noteUnhealthy(h, "uid", m, start.Add(at))
+		past = noteUnhealthy(past, m, start.Add(at))
 		return m.Members[0].Silent
 	}
 	g.Expect(silent(0)).To(BeZero())
@@ -91,10 +90,10 @@ func TestAFullDatabaseIsNoSilence(t *testing.T) {
 	g := NewWithT(t)
 	start := time.Now()
 	for _, before := range []quorum.Member{{ID: 7, Full: true}, {ID: 7, Unasked: true}} {
-		h, last := &history.History{}, time.Duration(0)
+		past, last := history.Since[history.Standstill]{}, time.Duration(0)
 		for i, member := range []quorum.Member{before, before, {ID: 7}, {ID: 7}} {
 			m := &quorum.Membership{Known: true, Agreed: true, Members: []quorum.Member{member}}
-			noteUnhealthy(h, "uid", m, start.Add(time.Duration(i)*time.Minute))
+			past = noteUnhealthy(past, m, start.Add(time.Duration(i)*time.Minute))
 			last = m.Members[0].Silent
 		}
 		g.Expect(last).To(Equal(time.Minute))
@@ -104,13 +103,13 @@ func TestAFullDatabaseIsNoSilence(t *testing.T) {
 // A voter that hangs and goes on now and then has a slow disk. Silence counts in readings in which others agreed.
 func TestAVoterIsStuckWhenItComesNoFurtherWhileOthersAgree(t *testing.T) {
 	g := NewWithT(t)
-	h, start := &history.History{}, time.Now()
+	past, start := history.Since[history.Standstill]{}, time.Now()
 	silent := func(at time.Duration, agreed bool, syncs uint64) time.Duration {
 		o := &Observation{Inventory: Inventory{Subject: Subject{
 			ControlPlane: &controlplanev1.QuoinControlPlane{}}}}
 		o.Etcd.Cluster = etcd.Cluster{Agreed: agreed, Members: []etcd.Member{{ID: 7, Hangs: agreed, Syncs: syncs}}}
 		m := o.Membership()
-		noteUnhealthy(h, "uid", &m, start.Add(at))
+		past = noteUnhealthy(past, &m, start.Add(at))
 		return m.Members[0].Silent
 	}
 	for i := range 20 {
@@ -133,13 +132,13 @@ func TestAVoterIsStuckWhenItComesNoFurtherWhileOthersAgree(t *testing.T) {
 // Cluster API tells where it has come to a moment before it tells that it has drained: nothing is evicted for that.
 func TestASkippedDrainIsBelievedWhenItStaysSo(t *testing.T) {
 	g := NewWithT(t)
-	h := &history.History{}
-	const plane = types.UID("plane")
+	past := history.Since[string]{}
 	now := time.Now()
 	look := func(after time.Duration, undrained bool) (controlplane.Machine, bool) {
 		machines := []controlplane.Machine{{Name: "other", AtTermination: true},
 			{Name: "m", AtTermination: true, Undrained: undrained}}
-		doubtful := debounceDrains(h, plane, machines, now.Add(after), time.Second)
+		var doubtful bool
+		past, doubtful = debounceDrains(past, machines, now.Add(after), time.Second)
 		g.Expect(machines[0].AtTermination).To(BeTrue())
 		return machines[1], doubtful
 	}
@@ -160,7 +159,7 @@ func TestASkippedDrainIsBelievedWhenItStaysSo(t *testing.T) {
 	seen, _ = look(4*time.Second, true)
 	g.Expect(seen.Undrained).To(BeTrue())
 
-	h.Forget(plane)
+	past = history.Since[string]{}
 	_, doubtful = look(5*time.Second, true)
 	g.Expect(doubtful).To(BeTrue())
 }

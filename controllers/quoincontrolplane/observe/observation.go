@@ -16,6 +16,7 @@ import (
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/quoincontrolplane/desired"
+	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/quoincontrolplane/history"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/steady"
 )
@@ -66,8 +67,7 @@ func (s *Sources) Observe(ctx context.Context, inventory *Inventory) (*Observati
 		readings.Go(func() { o.Etcd = s.readEtcd(ctx, inventory) })
 		readings.Wait()
 	}
-	s.buildState(o)
-	return o, nil
+	return s.conclude(o), nil
 }
 
 // etcdFreshness is how old a reading of etcd may be that a second observation rests on.
@@ -90,26 +90,35 @@ func (s *Sources) Again(ctx context.Context, before *Observation, lists *Lists) 
 	if o.ControlPlane.DeletionTimestamp.IsZero() {
 		o.Workload, o.Machines = s.readWorkload(ctx, &o.Inventory)
 	}
-	s.buildState(o)
-	return o
+	return s.conclude(o)
 }
 
-// buildState makes the state of what was read.
-func (s *Sources) buildState(o *Observation) {
+// conclude makes the state of what was read and of what is remembered, and remembers what came of it.
+func (s *Sources) conclude(o *Observation) *Observation {
 	o.At, o.clock = s.Clock.Now(), s.Clock
+	concluded, past := buildState(o, s.History.Past(o.ControlPlane.UID), s.Delays)
+	s.History.Remember(o.ControlPlane.UID, past)
+	return concluded
+}
+
+// buildState makes the state of what was read, and what the next one is to know of it. It changes neither what was read
+// nor what was known.
+func buildState(read *Observation, past history.Past, delays Delays) (*Observation, history.Past) {
+	o := *read
 	if o.Workload.ConfigVersion != "" && !ptr.Deref(o.ControlPlane.Status.Initialization.ControlPlaneInitialized, false) {
 		o.ControlPlane = o.ControlPlane.DeepCopy()
 		o.ControlPlane.Status.Initialization.ControlPlaneInitialized = ptr.To(true)
 	}
 	o.fillState()
 	o.judgeKubeadm()
-	o.State.DeadMemberTimeout = s.Delays.DeadMember
-	noteUnhealthy(s.History, o.ControlPlane.UID, &o.State.Etcd, o.Etcd.ReadAt)
-	s.recallPreCreations(o)
-	o.State.DrainInGrace = debounceDrains(s.History, o.ControlPlane.UID, o.State.Machines, o.At, s.Delays.SkippedDrain)
-	o.fillAPIServers(s.Delays.APIServerStop)
+	o.State.DeadMemberTimeout = delays.DeadMember
+	past.Unhealthy = noteUnhealthy(past.Unhealthy, &o.State.Etcd, o.Etcd.ReadAt)
+	past.PreCreation = o.recallPreCreations(past.PreCreation)
+	past.Undrained, o.State.DrainInGrace = debounceDrains(past.Undrained, o.State.Machines, o.At, delays.SkippedDrain)
+	o.fillAPIServers(delays.APIServerStop)
 	o.fillHealth()
 	o.State.Recovery = o.recovery()
+	return &o, past
 }
 
 // ago is how long ago something was that is known by its time alone. By how much the clock was set forward since does

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/cluster-api/util/conditions"
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/quoincontrolplane/history"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/placement"
 )
@@ -72,15 +73,16 @@ func (o *Observation) preCreatedOf(machine *clusterv1.Machine, others int) contr
 	return preCreated
 }
 
-// recallPreCreations says beside which Machines no next one is made yet, because that failed a short while ago.
-func (s *Sources) recallPreCreations(o *Observation) {
+// recallPreCreations says beside which Machines no next one is made yet, because that failed a short while ago, and
+// which attempts are at Machines that are still there.
+func (o *Observation) recallPreCreations(failed history.Attempts) history.Attempts {
 	present := map[types.UID]bool{}
 	for i := range o.State.Machines {
 		machine := o.Machines[o.State.Machines[i].Name]
 		present[machine.UID] = true
-		o.State.Machines[i].PreCreationBackoff = !s.History.PreCreation.Due(o.ControlPlane.UID, machine.UID, o.At)
+		o.State.Machines[i].PreCreationBackoff = !failed.Due(machine.UID, o.At)
 	}
-	s.History.PreCreation.Keep(o.ControlPlane.UID, present)
+	return failed.Only(present)
 }
 
 // kubeadmBegan reports whether kubeadm join began on the host of a Machine a short while ago, by the host's clock, and
