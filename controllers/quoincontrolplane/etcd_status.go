@@ -35,6 +35,7 @@ func (s *summary) etcdStatus(before *controlplanev1.EtcdStatus) *controlplanev1.
 	for _, member := range s.State.Etcd.Members {
 		entry := controlplanev1.EtcdMember{Name: member.Name, ID: fmt.Sprintf("%x", member.ID), Machine: member.Machine,
 			FailureDomain: member.FailureDomain, Role: "Voter", Healthy: ptr.To(member.Healthy),
+			State:   string(member.State(s.State.DeadMemberTimeout)),
 			Problem: text.Shorten(member.Problem, mostProblem)}
 		if entry.Name == "" || taken[entry.Name] {
 			entry.Name = entry.ID

@@ -18,6 +18,7 @@ import (
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/quoincontrolplane/observe"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/etcd"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/quorum"
 )
 
 // withMembers is a summary of three Machines a, b and c in zones of the same names, with a member each, 1 to 3, and
@@ -66,14 +67,14 @@ func TestEtcdStatusTellsMembersAndTolerance(t *testing.T) {
 	g.Expect(status.Agreed).To(HaveValue(BeTrue()))
 	g.Expect(status.ObservedTime.IsZero()).To(BeFalse())
 	g.Expect(status.Members).To(ConsistOf(
-		controlplanev1.EtcdMember{Name: "ab", ID: "ab", Role: "Learner", Healthy: ptr.To(false),
+		controlplanev1.EtcdMember{Name: "ab", ID: "ab", Role: "Learner", State: "Learner", Healthy: ptr.To(false),
 			Problem: "it was not reached"},
 		controlplanev1.EtcdMember{Name: "n-a", ID: "1", Machine: "a", FailureDomain: "zone-a", Role: "Leader",
-			Healthy: ptr.To(true), Lag: ptr.To[int64](0), SizeBytes: ptr.To[int64](4096)},
+			State: "Healthy", Healthy: ptr.To(true), Lag: ptr.To[int64](0), SizeBytes: ptr.To[int64](4096)},
 		controlplanev1.EtcdMember{Name: "n-b", ID: "2", Machine: "b", FailureDomain: "zone-b", Role: "Voter",
-			Healthy: ptr.To(true), Lag: ptr.To[int64](7), SizeBytes: ptr.To[int64](4096)},
+			State: "Healthy", Healthy: ptr.To(true), Lag: ptr.To[int64](7), SizeBytes: ptr.To[int64](4096)},
 		controlplanev1.EtcdMember{Name: "n-c", ID: "3", Machine: "c", FailureDomain: "zone-c", Role: "Voter",
-			Healthy: ptr.To(true), Lag: ptr.To[int64](0), SizeBytes: ptr.To[int64](4096)},
+			State: "Healthy", Healthy: ptr.To(true), Lag: ptr.To[int64](0), SizeBytes: ptr.To[int64](4096)},
 	))
 }
 
@@ -98,6 +99,35 @@ func TestEtcdStatusDoesNotWakeItsOwnController(t *testing.T) {
 	old := withMembers(func(m *observe.Membership) { m.ReadAt = s.Etcd.ReadAt.Add(observedInterval + time.Second) })
 	g.Expect(old.etcdStatus(first).ObservedTime.After(first.ObservedTime.Time)).
 		To(BeTrue(), "what is admitted by it must not be old")
+}
+
+// A person reads the word by which it is decided. How long a member has been silent differs with each look, and is no
+// reason to write; that nobody counts on it any more is one, once.
+func TestEtcdStatusTellsTheStateThatDecides(t *testing.T) {
+	g := NewWithT(t)
+	const deadAfter = 10 * time.Second
+	at := time.Date(2026, 11, 28, 12, 0, 0, 0, time.UTC)
+	read := func(silent time.Duration, member quorum.Member) *summary {
+		s := withMembers(func(m *observe.Membership) { m.ReadAt = at })
+		s.State.DeadMemberTimeout = deadAfter
+		last := &s.State.Etcd.Members[2]
+		last.Healthy, last.Full, last.Unasked, last.Progress, last.Silent =
+			false, member.Full, member.Unasked, member.Progress, silent
+		return s
+	}
+	status := read(0, quorum.Member{}).etcdStatus(nil)
+	g.Expect(status.Members[2].State).To(Equal("Wavering"))
+	for silent := time.Duration(0); silent < deadAfter; silent += time.Second {
+		g.Expect(read(silent, quorum.Member{}).etcdStatus(status)).To(BeIdenticalTo(status), "silent for %s", silent)
+	}
+	dead := read(deadAfter, quorum.Member{}).etcdStatus(status)
+	g.Expect(dead.Members[2].State).To(Equal("Dead"))
+	g.Expect(read(time.Hour, quorum.Member{}).etcdStatus(dead)).To(BeIdenticalTo(dead))
+
+	for want, member := range map[string]quorum.Member{"Full": {Full: true}, "Unasked": {Unasked: true},
+		"Slow": {Progress: 1}} {
+		g.Expect(read(0, member).etcdStatus(status).Members[2].State).To(Equal(want))
+	}
 }
 
 // From that condition it is known since when a member is ill, also one whose Machine never gets a Node.

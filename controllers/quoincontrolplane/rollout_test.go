@@ -89,7 +89,7 @@ func TestFirstMachine(t *testing.T) {
 	g.Expect(plane.Status.Versions).To(ConsistOf(clusterv1.StatusVersion{Version: oldVer, Replicas: 1}))
 	g.Expect(plane.Status.Etcd.Members).To(ConsistOf(controlplanev1.EtcdMember{Name: "n-" + machine.Name, ID: "1",
 		Machine: machine.Name,
-		Role:    "Leader", Healthy: ptr.To(true)}))
+		Role:    "Leader", State: "Healthy", Healthy: ptr.To(true)}))
 	for _, condition := range []string{controlplanev1.ControlPlaneAvailableCondition,
 		controlplanev1.ControlPlaneInitializedCondition,
 		controlplanev1.ControlPlaneCertificatesAvailableCondition, controlplanev1.ControlPlaneEtcdClusterHealthyCondition,

@@ -3,7 +3,10 @@
 
 package quorum
 
-import "time"
+import (
+	"math"
+	"time"
+)
 
 // MemberState is what a Machine is worth to etcd. Whether a member counts, works or is dead is asked here alone, so
 // that nobody takes for dead what somebody else counts on.
@@ -65,6 +68,27 @@ func (m Member) State(deadAfter time.Duration) MemberState {
 		return MemberSlow
 	}
 	return MemberWavering
+}
+
+// Forever is longer than anybody waits for a member: a voter is dead after it if that was said, and not by any time
+// that passes.
+const Forever = time.Duration(math.MaxInt64)
+
+// As is the member as one that was found in this state, where nobody tells why; State with Forever says it again. A
+// learner says itself that it is one, and a healthy one that it is healthy. Without a state a voter wavers that is not
+// healthy: since when is not known.
+func (m Member) As(state MemberState) Member {
+	switch state {
+	case MemberFull:
+		m.Full = true
+	case MemberUnasked:
+		m.Unasked = true
+	case MemberSlow:
+		m.Progress = 1
+	case MemberDead:
+		m.Silent = Forever
+	}
+	return m
 }
 
 // Failing reports whether the member does not work, and for a reason of its own: its silence counts.

@@ -38,9 +38,13 @@ func TestMemberState(t *testing.T) {
 			g.Expect(state).To(Equal(test.state))
 			g.Expect([]bool{state.Votes(), state.Counts(), state.Works()}).To(
 				Equal([]bool{test.votes, test.counts, test.works}), "votes, counts, works")
+			found := Member{Learner: test.member.Learner, Healthy: test.member.Healthy}.As(state)
+			g.Expect(found.State(Forever)).To(Equal(state), "as somebody found it")
 		})
 	}
 	g := NewWithT(t)
+	g.Expect(Member{}.As("").State(Forever)).To(Equal(MemberWavering))
+	g.Expect(Member{Healthy: true}.As("").State(Forever)).To(Equal(MemberHealthy))
 	for _, without := range []MemberState{MemberNone, MemberUnknown, MemberJoining} {
 		g.Expect([]bool{without.Votes(), without.Counts(), without.Works()}).To(HaveEach(BeFalse()), "%s", without)
 	}
@@ -89,6 +93,7 @@ func TestTermsByPurpose(t *testing.T) {
 	g.Expect(ToJoin(3)).To(Equal(Terms{Desired: 3, All: true}))
 	g.Expect(ToLeave(3, true, bound)).To(Equal(Terms{Desired: 3, Spare: true, DeadMemberTimeout: bound}))
 	g.Expect(ToLeaveFirst(3, bound)).To(Equal(Terms{Desired: 3, Lowered: true, DeadMemberTimeout: bound}))
+	g.Expect(ToBeDeleted(3, bound)).To(Equal(Terms{Desired: 3, Lowered: true, MaxAge: bound, DeadMemberTimeout: Forever}))
 	g.Expect(ByQuorumAlone(bound)).To(Equal(Terms{Lowered: true, DeadMemberTimeout: bound}))
 	m := threeHealthy()
 	one := Operation{Kind: Remove, Members: []uint64{1}}

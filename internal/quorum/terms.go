@@ -47,9 +47,9 @@ func ToLeaveFirst(desired int, deadAfter time.Duration) Terms {
 }
 
 // ToBeDeleted are the terms of a deletion that a person asks for, by a reading that may be so old: no replacement votes
-// yet, and the last reading says whether a voter is healthy, and not since when.
+// yet, and which voter is dead the reading says itself (Member.As).
 func ToBeDeleted(desired int, maxAge time.Duration) Terms {
-	terms := ToLeaveFirst(desired, 0)
+	terms := ToLeaveFirst(desired, Forever)
 	terms.MaxAge = maxAge
 	return terms
 }

@@ -70,6 +70,15 @@ type EtcdMember struct {
 	// +kubebuilder:validation:Enum=Leader;Voter;Learner
 	Role string `json:"role,omitempty"`
 
+	// state is what the member is worth to etcd, by which everything is decided about it: Learner, which does not vote
+	// yet; and of those that vote: Healthy; Full, whose database takes no writes; Unasked, of which nobody could tell
+	// whether it works; Slow, which hangs while its disk goes on; Wavering, which was healthy a moment ago and may be
+	// back as soon; and Dead, which has not been healthy, or has hung where it is, for so long that nobody counts on it
+	// any more.
+	// +optional
+	// +kubebuilder:validation:Enum=Learner;Healthy;Full;Unasked;Slow;Wavering;Dead
+	State string `json:"state,omitempty"`
+
 	// healthy tells that the member answers, sees a leader and raises no alarm.
 	// +optional
 	Healthy *bool `json:"healthy,omitempty"`

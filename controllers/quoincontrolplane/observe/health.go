@@ -209,7 +209,7 @@ func AttemptFrom(value string) *controlplane.Attempt {
 // before it still counts; a member that was seen healthy begins anew, and so does one that hangs and has come further,
 // for its disk is slow and no more, one whose database is full, which votes all the same, and one that nobody could
 // ask. While no voter agrees to anything each of them may be the one that is well, so nobody's silence counts. How far
-// one has come it says itself, and not always: until it does it has come no further.
+// one has come it says itself, and not always: until it does it has come no further, and no less.
 func noteUnhealthy(
 	past history.Since[history.Standstill], m *quorum.Membership, now time.Time,
 ) history.Since[history.Standstill] {
@@ -233,7 +233,7 @@ func noteUnhealthy(
 	for i := range m.Members {
 		member := &m.Members[i]
 		if first, noted := since.Of(standstill(*member)); noted {
-			member.Silent = now.Sub(first)
+			member.Silent, member.Progress = now.Sub(first), standstill(*member).Progress
 		}
 	}
 	return since

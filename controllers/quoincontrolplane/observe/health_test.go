@@ -129,6 +129,25 @@ func TestAVoterIsStuckWhenItComesNoFurtherWhileOthersAgree(t *testing.T) {
 	g.Expect(silent(31*time.Minute, true, 21)).To(BeZero(), "meanwhile it came further")
 }
 
+// A voter that hangs does not always say how far its disk has come: meanwhile it is what it was, lest what is decided
+// and what status tells change with each look. Once it was healthy, nothing of that counts.
+func TestAVoterThatHangsStaysWhatItIsWhileItDoesNotSay(t *testing.T) {
+	g := NewWithT(t)
+	past, start := history.Since[history.Standstill]{}, time.Now()
+	state := func(i int, member quorum.Member) quorum.MemberState {
+		member.ID = 7
+		m := &quorum.Membership{Known: true, Agreed: true, Members: []quorum.Member{member}}
+		past = noteUnhealthy(past, m, start.Add(time.Duration(i)*time.Second))
+		return m.Members[0].State(time.Minute)
+	}
+	for i, syncs := range []uint64{20, 0, 20, 0, 0, 21, 0} {
+		g.Expect(state(i, quorum.Member{Progress: syncs})).To(Equal(quorum.MemberSlow))
+	}
+	g.Expect(state(10, quorum.Member{Healthy: true})).To(Equal(quorum.MemberHealthy))
+	g.Expect(state(11, quorum.Member{})).To(Equal(quorum.MemberWavering))
+	g.Expect(state(71, quorum.Member{})).To(Equal(quorum.MemberDead))
+}
+
 // Cluster API tells where it has come to a moment before it tells that it has drained: nothing is evicted for that.
 func TestASkippedDrainIsBelievedWhenItStaysSo(t *testing.T) {
 	g := NewWithT(t)

@@ -69,7 +69,7 @@ func membershipOf(status *controlplanev1.EtcdStatus, machines collections.Machin
 				member.Name = ""
 			}
 		}
-		membership.Members = append(membership.Members, member)
+		membership.Members = append(membership.Members, member.As(quorum.MemberState(read.State)))
 	}
 	holders := make([]quorum.Holder, 0, len(machines))
 	for _, machine := range machines {
@@ -108,7 +108,7 @@ func (d *departure) members() []uint64 {
 // holdsOnlyVote reports whether there is one voter, which is the Machine's.
 func (d *departure) holdsOnlyVote() bool {
 	member := d.member()
-	return d.stacked && member != nil && member.State(0).Votes() && d.membership.Count().Voters == 1
+	return d.stacked && member != nil && member.State(quorum.Forever).Votes() && d.membership.Count().Voters == 1
 }
 
 // staying are the names of the other Machines that are not being deleted, leaving those of the other Machines that are.
@@ -151,8 +151,10 @@ func (d *departure) judge() quorum.Verdict {
 	if verdict.Reason != quorum.ReasonLastMember || !d.holdsOnlyVote() {
 		return verdict
 	}
-	switch {
-	case !d.membership.Agreed || !d.member().Healthy:
+	switch state := d.member().State(quorum.Forever); {
+	case d.membership.Agreed && state == quorum.MemberFull:
+		verdict.WayOut = "make room in its database, so that a replacement can join: " + quorum.MakeRoom
+	case !d.membership.Agreed || state != quorum.MemberHealthy:
 		verdict.WayOut = "repair its etcd member, so that a replacement can join"
 	case !d.replaceable:
 		verdict.WayOut = fmt.Sprintf("add a free host that QuoinMachineTemplate %s selects, so that a replacement can join "+

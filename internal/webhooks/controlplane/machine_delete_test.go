@@ -29,6 +29,7 @@ import (
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/quorum"
 	"github.com/quoin-dev/cluster-api-provider-quoin/test/clienttest"
 )
 
@@ -63,7 +64,7 @@ func newEstate(members int) *estate {
 		}
 		e.plane.Status.Etcd.Members = append(e.plane.Status.Etcd.Members, controlplanev1.EtcdMember{
 			Name: fmt.Sprintf("n%d", i), ID: fmt.Sprintf("%x", 0xa0+i), Machine: fmt.Sprintf("m%d", i), Role: role,
-			Healthy: ptr.To(true),
+			State: string(quorum.MemberHealthy), Healthy: ptr.To(true),
 		})
 	}
 	return e
@@ -89,6 +90,16 @@ func (e *estate) addMachine(name, node string) *clusterv1.Machine {
 }
 
 func (e *estate) member(i int) *controlplanev1.EtcdMember { return &e.plane.Status.Etcd.Members[i] }
+
+// found has the member of m0 be in a state, and where there is a Machine m1 that one leave.
+func found(state quorum.MemberState) func(*estate) {
+	return func(e *estate) {
+		e.member(0).State, e.member(0).Healthy = string(state), ptr.To(state == quorum.MemberHealthy)
+		if len(e.machines) > 1 {
+			goes(e.machines[1])
+		}
+	}
+}
 
 func (e *estate) addHost(labels map[string]string, state infrav1.HostState) {
 	host := &infrav1.QuoinHost{ObjectMeta: metav1.ObjectMeta{Namespace: "prod", Name: fmt.Sprintf("h%d", len(e.hosts)),
@@ -259,6 +270,22 @@ func TestMachineDeletion(t *testing.T) {
 		"one of three whose node's name another member has": {3, func(e *estate) {
 			e.member(1).Machine, e.member(1).Name = "", "n0"
 		}, ""},
+		// A vote that is not cast now is one all the same, unless its member is dead.
+		"one of three that was missed a moment ago, while one leaves": {3, found(quorum.MemberWavering),
+			"on their way out already: m1"},
+		"one of three that hangs while its disk goes on, while one leaves": {3, found(quorum.MemberSlow),
+			"on their way out already: m1"},
+		"one of three that is full, while one leaves": {3, found(quorum.MemberFull),
+			"on their way out already: m1"},
+		"one of three that nobody could ask, while one leaves": {3, found(quorum.MemberUnasked),
+			"on their way out already: m1"},
+		"one of three that is dead, while one leaves": {3, found(quorum.MemberDead), ""},
+		"one of three that is not healthy as a former release tells it, while one leaves": {3, found(""),
+			"on their way out already: m1"},
+		"a learner that answers, while one leaves": {3, func(e *estate) {
+			found(quorum.MemberLearner)(e)
+			e.member(0).Role, e.member(0).Healthy = "Learner", ptr.To(true)
+		}, ""},
 		"a learner": {3, func(e *estate) { e.member(0).Role = "Learner" }, ""},
 		"one without Node while a member has no Machine":         {3, besideStray, "m0 cannot be deleted"},
 		"one that was made ahead, while a member has no Machine": {3, func(e *estate) { besideStray(e); hold(e) }, ""},
@@ -335,6 +362,14 @@ func TestMachineDeletion(t *testing.T) {
 		"the only one, which does not answer": {1, func(e *estate) {
 			e.addHost(map[string]string{"role": "control-plane"}, infrav1.HostStateAvailable)
 			e.member(0).Healthy = ptr.To(false)
+		}, "repair its etcd member"},
+		"the only one, whose database is full": {1, func(e *estate) {
+			e.addHost(map[string]string{"role": "control-plane"}, infrav1.HostStateAvailable)
+			found(quorum.MemberFull)(e)
+		}, "make room in its database, so that a replacement can join: compact etcd"},
+		"the only one, whose database is full, while etcd agrees on nothing": {1, func(e *estate) {
+			found(quorum.MemberFull)(e)
+			e.plane.Status.Etcd.Agreed = ptr.To(false)
 		}, "repair its etcd member"},
 		"the only voter, while another joins": {1, func(e *estate) {
 			e.plane.Spec.Replicas = ptr.To[int32](3)
