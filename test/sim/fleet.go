@@ -14,6 +14,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
 	"sync"
@@ -40,6 +41,8 @@ type Options struct {
 	Boot time.Duration
 	// Command is called before each command that somebody starts over SSH.
 	Command func(h *Host, command string)
+	// Input is what each command reads that came over SSH, its script among it; nobody sees it when nil.
+	Input func(h *Host, input []byte)
 }
 
 // Fleet is a number of hosts that one key opens.
@@ -133,6 +136,9 @@ func (f *Fleet) Add(name string) (*Host, error) {
 			if f.options.Command != nil {
 				f.options.Command(host, s.Command)
 			}
+			if f.options.Input != nil {
+				s.Stdin = io.TeeReader(s.Stdin, inputOf{host, f.options.Input})
+			}
 			return host.Machine.Start(machine.Session{Command: s.Command, Stdin: s.Stdin, Stdout: s.Stdout, Stderr: s.Stderr, User: s.User})
 		},
 		Dial: func(address string, port int) (net.Conn, error) {
@@ -145,6 +151,18 @@ func (f *Fleet) Add(name string) (*Host, error) {
 		Files: func(user string) sftp.Handlers { return (&files{host.Machine, user}).handlers() },
 	})
 	return host, err
+}
+
+// inputOf a host is what it was sent.
+type inputOf struct {
+	host *Host
+	see  func(*Host, []byte)
+}
+
+// Write implements io.Writer.
+func (i inputOf) Write(input []byte) (int, error) {
+	i.see(i.host, input)
+	return len(input), nil
 }
 
 // loopback gives each host an address of its own, so that thousands of them do not share one range of ports.

@@ -50,6 +50,8 @@ type MachineOptions struct {
 	Bootstrap []byte
 	Artifacts infrav1.Artifacts
 	Labels    map[string]string
+	// Template that the QuoinMachine is made of, in place of Artifacts.
+	Template string
 }
 
 // AddMachine makes a Machine, its QuoinMachine and its bootstrap data, as a MachineSet and the bootstrap provider do.
@@ -84,6 +86,13 @@ func (p *Plane) AddMachine(ctx context.Context, o MachineOptions) error {
 		}
 	}
 	quoinMachine := &infrav1.QuoinMachine{ObjectMeta: *meta.DeepCopy(), Spec: infrav1.QuoinMachineSpec{Artifacts: o.Artifacts}}
+	if o.Template != "" {
+		template := &infrav1.QuoinMachineTemplate{}
+		if err := p.Client.Get(ctx, types.NamespacedName{Namespace: o.Namespace, Name: o.Template}, template); err != nil {
+			return fmt.Errorf("making QuoinMachine %s/%s: %w", o.Namespace, o.Name, err)
+		}
+		template.Spec.Template.Spec.DeepCopyInto(&quoinMachine.Spec)
+	}
 	if err := controllerutil.SetControllerReference(machine, quoinMachine, p.Scheme()); err != nil {
 		return err
 	}
