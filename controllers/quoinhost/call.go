@@ -51,15 +51,32 @@ func call[T any](ctx context.Context, r *reconciliation, op milestone, timeout t
 		observeCall(op.String(), time.Since(begin), err)
 		return value, r.controller.redacted(ctx, host, err)
 	})
-	switch {
-	case !done:
-		return none, pending(onEvent())
-	case err != nil:
+	if !done {
+		return none, pending(r.awaitSlot())
+	}
+	r.pace().unmark(awaitsSlot)
+	if err != nil {
 		return none, pending(r.failed(ctx, err))
 	}
 	r.succeeded()
 	r.pace().mark(op)
 	return value, ready
+}
+
+// awaitSlot has a host say what its call waits for, once that took a while: most wait for a moment, and need no request
+// for it.
+func (r *reconciliation) awaitSlot() result {
+	why, waits := r.controller.Calls.Waits(r.key())
+	switch {
+	case !waits:
+		r.pace().unmark(awaitsSlot)
+		return onEvent()
+	case !r.pace().marked(awaitsSlot):
+		r.pace().mark(awaitsSlot)
+	case r.pace().remaining(awaitsSlot, r.timings().Push) == 0:
+		r.crowded = why
+	}
+	return after(r.timings().Push)
 }
 
 // command is a call that gives an order, and returns nothing.

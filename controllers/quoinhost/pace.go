@@ -37,6 +37,8 @@ var (
 	adopted = milestone{what: "adopted"}
 	// confirmed: the host showed exactly our owner record.
 	confirmed = milestone{what: "confirmed"}
+	// awaitsSlot: its call waits for a slot.
+	awaitsSlot = milestone{what: "awaits a slot"}
 	// powerFailed: its BMC did not do what it was told.
 	powerFailed = milestone{what: "power failed"}
 	// askingBMC: the BMC is asked whether it would be of use, and the answer was not taken yet.

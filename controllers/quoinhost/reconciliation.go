@@ -36,6 +36,8 @@ type reconciliation struct {
 	baseline *string
 	// failure is what the call of this reconcile failed with; empty when none did.
 	failure string
+	// crowded is what the call of this reconcile has waited for; empty when it did not.
+	crowded string
 	// lifted says that a quarantine ends, and running that something answers at the host's address.
 	lifted, running bool
 }

@@ -214,6 +214,9 @@ func (r *reconciliation) waiting(status metav1.ConditionStatus, reason, message 
 		}
 		notes = append(notes, note)
 	}
+	if r.crowded != "" {
+		notes = append(notes, r.crowded)
+	}
 	if word := r.uncleanNote(); word != "" {
 		notes = append(notes, word)
 	}

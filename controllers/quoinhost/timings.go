@@ -21,7 +21,7 @@ type Timings struct {
 	// BMC is how often a BMC is asked that nobody needs at the moment, and BMCRetry how soon again when it did not do. One
 	// that refuses the account is not asked more often: BMCs lock accounts.
 	BMC, BMCRetry time.Duration
-	// Push is how soon a host asks again for its turn to be sent files.
+	// Push is how soon a host asks again whether it may be sent files, and says that its call waits for those of others.
 	Push time.Duration
 	// Stage is how soon what could not be staged is tried again.
 	Stage time.Duration

@@ -42,6 +42,8 @@ type call struct {
 	since    time.Time
 	cancel   context.CancelFunc
 	canceled bool
+	// begun says that it has a slot.
+	begun    bool
 	finished bool
 	value    any
 	err      error
@@ -91,7 +93,12 @@ func Do[T any](
 	started := &call{op: op, since: time.Now(), cancel: cancel}
 	c.calls[key] = started
 	c.done.Go(func() {
-		result, err := c.run(ctx, key.Namespace, op, timeout, func(ctx context.Context) (any, error) { return fn(ctx) })
+		result, err := c.run(ctx, key.Namespace, op, timeout, func(ctx context.Context) (any, error) {
+			c.mu.Lock()
+			started.begun = true
+			c.mu.Unlock()
+			return fn(ctx)
+		})
 		c.finish(key, started, result, err)
 	})
 	return value, false, nil
@@ -145,6 +152,19 @@ func (c *Calls) Running(key types.NamespacedName) (op string, since time.Time, o
 		return "", time.Time{}, false
 	}
 	return known.op, known.since, true
+}
+
+// Waits reports whether the key's call has no slot yet, and says what it waits for.
+func (c *Calls) Waits(key types.NamespacedName) (why string, waits bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if known := c.calls[key]; known == nil || known.begun || known.finished {
+		return "", false
+	}
+	return fmt.Sprintf("not connected to yet: the hosts of namespace %s have as many calls at once as there is room for, "+
+		"at most %d of %d. Those that take connections and never answer hold theirs until their time is over: look with "+
+		"kubectl -n %s get quoinhosts for those that are not Ready, and repair them, or delete their QuoinHosts",
+		key.Namespace, c.slots.share(), c.slots.all, key.Namespace), true
 }
 
 // Cancel cancels the key's call and drops its result. Its function may still be returning: until then no other starts,

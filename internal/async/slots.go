@@ -43,6 +43,15 @@ func has(own, free int) bool {
 	return own < greed*(free-1)
 }
 
+// share is how many one namespace has where no other has any.
+func (s *Slots) share() int {
+	own := 0
+	for has(own, s.all-own) {
+		own++
+	}
+	return own
+}
+
 // take waits for a slot. Those of a namespace get theirs in the order in which they ask.
 func (s *Slots) take(ctx context.Context, namespace string) error {
 	mine := &waiter{namespace: namespace, begins: make(chan struct{})}

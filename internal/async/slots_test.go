@@ -81,3 +81,27 @@ func TestHostsOfOneNamespaceThatAnswerSlowlyStarveNoOther(t *testing.T) {
 	}
 	g.Expect(b.running("tarpits") + b.running("good")).To(BeZero())
 }
+
+func TestACallSaysWhatItWaitsFor(t *testing.T) {
+	g := NewWithT(t)
+	b := &busy{calls: calls(t, async.Options{MaxConcurrent: 5}), runs: map[string]int{}, ends: map[string]chan struct{}{}}
+	for number := range 4 {
+		b.begin("tarpits", number)
+	}
+	g.Eventually(func() int { return b.running("tarpits") }).Should(Equal(4))
+	b.begin("tarpits", 4)
+	why, waits := b.calls.Waits(types.NamespacedName{Namespace: "tarpits", Name: "4"})
+	g.Expect(waits).To(BeTrue())
+	g.Expect(why).To(And(ContainSubstring("namespace tarpits"), ContainSubstring("at most 4 of 5"),
+		ContainSubstring("kubectl -n tarpits get quoinhosts")))
+	for _, name := range []string{"3", "5"} {
+		_, waits = b.calls.Waits(types.NamespacedName{Namespace: "tarpits", Name: name})
+		g.Expect(waits).To(BeFalse(), name)
+	}
+	close(b.end("tarpits"))
+	for range 5 {
+		<-b.calls.Events()
+	}
+	_, waits = b.calls.Waits(types.NamespacedName{Namespace: "tarpits", Name: "4"})
+	g.Expect(waits).To(BeFalse(), "its call is over")
+}
