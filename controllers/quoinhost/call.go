@@ -45,6 +45,7 @@ func call[T any](ctx context.Context, r *reconciliation, op milestone, timeout t
 		return none, pending(after(wait))
 	}
 	host := r.host.DeepCopy() // the call outlives this reconcile
+	timeout = max(timeout, r.timings().Call)
 	value, done, err := async.Do(r.controller.Calls, r.key(), op.String(), timeout, func(ctx context.Context) (T, error) {
 		begin := time.Now()
 		value, err := fn(ctx, host)

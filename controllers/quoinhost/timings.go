@@ -21,6 +21,8 @@ type Timings struct {
 	// BMC is how often a BMC is asked that nobody needs at the moment, and BMCRetry how soon again when it did not do. One
 	// that refuses the account is not asked more often: BMCs lock accounts.
 	BMC, BMCRetry time.Duration
+	// Call is what a call with a host has at least, where it has not more anyway.
+	Call time.Duration
 	// Push is how soon a host asks again whether it may be sent files, and says that its call waits for those of others.
 	Push time.Duration
 	// Stage is how soon what could not be staged is tried again.
@@ -44,6 +46,7 @@ func DefaultTimings() Timings {
 		RetryFirst: 5 * time.Second, RetryLast: 5 * time.Minute,
 		Power: time.Minute,
 		BMC:   24 * time.Hour, BMCRetry: time.Hour,
+		Call:    shortCall,
 		Push:    10 * time.Second,
 		Stage:   10 * time.Minute,
 		Isolate: 10 * time.Minute,

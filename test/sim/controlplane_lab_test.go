@@ -56,6 +56,10 @@ type courtOptions struct {
 	syncs bool
 	// haste divides the waits of our controllers; hurry when 0.
 	haste int
+	// plane that the court is in; that of all tests when nil.
+	plane *plane.Plane
+	// adjust changes what its site is made with.
+	adjust func(*plane.SiteOptions)
 }
 
 // event is a moment of a rollout at which something can go wrong.
@@ -129,7 +133,7 @@ func (c *court) phase(host *machine.Machine, verb, phase string) {
 // newCourt makes the hosts and the Cluster, and waits for nothing.
 func newCourt(t testing.TB, o courtOptions) *court {
 	t.Helper()
-	p := needsPlane(t)
+	p := cmp.Or(o.plane, needsPlane(t))
 	c := &court{t: t, options: o, plane: p, domains: map[*sim.Host]string{}, burnt: map[*sim.Host]bool{}, patience: whole}
 	var err error
 	if c.cluster, err = kube.NewControlPlane(kube.ControlPlaneOptions{Syncs: o.syncs}); err != nil {
@@ -172,12 +176,16 @@ func newCourt(t testing.TB, o courtOptions) *court {
 // newSite runs a management plane for the court; it is no more than there until the court's objects are.
 func (c *court) newSite(p *plane.Plane) *plane.Site {
 	c.t.Helper()
-	site, err := p.NewSite(c.t.Context(), plane.SiteOptions{
+	o := plane.SiteOptions{
 		Namespace: c.options.name, Haste: cmp.Or(c.options.haste, hurry), Admission: c.options.admission, Workers: c.options.workers,
 		Topologies: c.options.pools != nil, Connections: hasty, Retry: time.Second,
 		Backups: c.t.TempDir(), Spool: c.t.TempDir(),
 		Written: func(m *plane.Manager, w plane.Write) { c.happens(event{m, w.Where, w.What}) },
-	})
+	}
+	if c.options.adjust != nil {
+		c.options.adjust(&o)
+	}
+	site, err := p.NewSite(c.t.Context(), o)
 	if err != nil {
 		c.t.Fatal(err)
 	}

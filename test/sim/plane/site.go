@@ -33,6 +33,10 @@ type SiteOptions struct {
 	Connections ssh.PoolOptions
 	// Retry is how soon a workload cluster that did not answer is tried again; as in production when 0.
 	Retry time.Duration
+	// Everywhere has our manager look at all namespaces, of a plane of the site's own.
+	Everywhere bool
+	// Call is what a call with a host has at least; as in production when 0.
+	Call time.Duration
 	// Admission makes the API server ask our webhooks. Those of Cluster API are always asked, because they default.
 	Admission bool
 	// Workers has Cluster API's own controllers make Machines of MachineDeployments.
@@ -96,7 +100,9 @@ func (s *Site) Start() error {
 	}
 	options := &manager.Options{}
 	options.AddFlags(pflag.NewFlagSet("sim", pflag.ContinueOnError))
-	options.Namespace = s.options.Namespace
+	if !s.options.Everywhere {
+		options.Namespace = s.options.Namespace
+	}
 	options.HealthAddress, options.Serving.DiagnosticsAddress = "0", "0"
 	options.BackupDirectory, options.BackupSpool = s.options.Backups, s.options.Spool
 	// Hosts are on loopback addresses.
@@ -112,6 +118,9 @@ func (s *Site) Start() error {
 			return workloads{c, m}
 		},
 		Etcd: members{etcd.Client{}, m},
+	}
+	if s.options.Call > 0 {
+		options.Harness.Hosts.Call = s.options.Call
 	}
 	var ctx context.Context
 	ctx, m.cancel = context.WithCancel(context.Background())
