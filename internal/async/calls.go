@@ -90,26 +90,39 @@ func Do[T any](
 		return value, true, fmt.Errorf("%s: %w", op, c.ctx.Err())
 	}
 	ctx, cancel := context.WithCancel(c.ctx)
-	started := &call{op: op, since: time.Now(), cancel: cancel}
+	// Here and not beside the worker, so that it is known at once who waits.
+	begun := c.slots.Try(key.Namespace)
+	started := &call{op: op, since: time.Now(), cancel: cancel, begun: begun}
 	c.calls[key] = started
 	c.done.Go(func() {
-		result, err := c.run(ctx, key.Namespace, op, timeout, func(ctx context.Context) (any, error) {
-			c.mu.Lock()
-			started.begun = true
-			c.mu.Unlock()
-			return fn(ctx)
-		})
+		var result any
+		var err error
+		if !begun {
+			err = c.await(ctx, key.Namespace, started)
+		}
+		if err == nil {
+			result, err = c.run(ctx, key.Namespace, op, timeout, func(ctx context.Context) (any, error) { return fn(ctx) })
+		}
 		c.finish(key, started, result, err)
 	})
 	return value, false, nil
 }
 
+// await waits for a slot.
+func (c *Calls) await(ctx context.Context, namespace string, waits *call) error {
+	if err := c.slots.take(ctx, namespace); err != nil {
+		return fmt.Errorf("%s: %w", waits.op, err)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	waits.begun = true
+	return nil
+}
+
+// run has a slot, which it gives back.
 func (c *Calls) run(
 	ctx context.Context, namespace, op string, timeout time.Duration, fn func(context.Context) (any, error),
 ) (value any, err error) {
-	if err := c.slots.take(ctx, namespace); err != nil {
-		return nil, fmt.Errorf("%s: %w", op, err)
-	}
 	defer c.slots.Leave(namespace)
 	if ctx.Err() != nil {
 		return nil, fmt.Errorf("%s: %w", op, ctx.Err())
