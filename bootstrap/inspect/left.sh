@@ -70,6 +70,16 @@ lives() {
 	case $(sed -n 's/^State:[[:space:]]*\(.\).*/\1/p' "$1/status" 2>/dev/null) in '' | Z | X) return 1 ;; esac
 }
 
+# quoin_pod_processes: the process ids of what runs in the groups of pods, whichever version and driver of cgroups made
+# them: a process that a pod started on the host itself outlives it there. Pods in a container of others are theirs.
+quoin_pod_processes() {
+	find /sys/fs/cgroup -path '*kubepods*' -name cgroup.procs ! -path '*/docker*' ! -path '*/libpod*' ! -path '*/lxc*' \
+		-exec cat {} + 2>/dev/null | sort -un | while read -r pid; do
+		# A host in a container may see groups of others, whose processes have the number 0.
+		[ "$pid" = 0 ] || ! lives "/proc/$pid" || echo "$pid"
+	done
+}
+
 # Where network plugins keep what they gave out.
 quoin_cni_dirs=/var/lib/cni
 
@@ -124,6 +134,9 @@ quoin_left() {
 	quoin_left_node "$1"
 	quoin_left_rules
 	for pid in $(quoin_shims); do found "process $pid holds a container of Kubernetes that is gone" "end it: kill -s KILL $pid"; done
+	pids=$(quoin_pod_processes | head -n 10 | tr '\n' ' ')
+	names=$(for pid in $pids; do cat "/proc/$pid/comm" 2>/dev/null; done | sort -u | tr '\n' ' ')
+	[ -z "$pids" ] || found "processes of pods run: $names" "end them: kill -s KILL $pids"
 	for dir in /var/log/pods /var/log/containers; do
 		# Not files alone: the second has links only.
 		file=$(find "$dir/" -mindepth 1 2>/dev/null | head -n 1)

@@ -179,6 +179,20 @@ quoin_trace_data() {
 	echo 'traced data'
 }
 
+# quoin_trace_services: what systemd runs until the next boot, and what it runs for users, without a login even.
+# Sessions, containers of others and Quoin's own plans come and go.
+quoin_trace_services() {
+	quoin_trace_files transient /run/systemd/system /run/systemd/transient | grep -vE \
+		'	/run/systemd/transient/(quoin-run-|(session-|docker-|libpod-|cri-containerd-|machine-|snap\.)[^	]*\.scope|[^	]*\.slice)'
+	set -- /var/lib/systemd/linger
+	while IFS=: read -r _ _ _ _ _ home _; do
+		# That of root is below.
+		case $home in /root | / | '') continue ;; esac
+		quoin_remote "$home" || set -- "$@" "$home/.config/systemd" "$home/.local/share/systemd"
+	done </etc/passwd
+	quoin_trace_files linger "$@"
+}
+
 quoin_traces() {
 	quoin_trace_network
 	quoin_trace_images
@@ -194,5 +208,10 @@ quoin_traces() {
 	quoin_trace_files cron /etc/crontab /etc/anacrontab /etc/cron.d /etc/cron.hourly /etc/cron.daily /etc/cron.weekly /etc/cron.monthly \
 		/var/spool/cron /var/spool/at
 	quoin_trace_files unit /etc/systemd/system /etc/systemd/user /etc/systemd/system-generators /usr/local/lib/systemd /root/.config/systemd
+	quoin_trace_services
 	quoin_trace_files boot /etc/rc.local /etc/init.d /etc/ld.so.preload /etc/udev/rules.d
+	quoin_trace_files kernel /etc/sysctl.conf /etc/sysctl.d /etc/modules /etc/modules-load.d /etc/modprobe.d
+	quoin_trace_files login /etc/profile /etc/profile.d /etc/environment /etc/update-motd.d /etc/pam.d
+	# Where images come from, and what containerd runs as root beside them.
+	quoin_trace_files runtime /etc/containerd /etc/crictl.yaml /etc/cdi /run/cdi /etc/nri /opt/nri
 }

@@ -7,6 +7,7 @@ umask 077
 rm -rf "$QUOIN_ROOT/before.part"
 mkdir "$QUOIN_ROOT/before.part" && cd "$QUOIN_ROOT/before.part" || quoin_fail "$QUOIN_ROOT cannot be written"
 ls -A /etc/cni/net.d >cni 2>/dev/null
+ls -A /etc/sysctl.d >settings 2>/dev/null
 ls /sys/class/net >links 2>/dev/null
 ip rule list >rules4 2>/dev/null
 ip -6 rule list >rules6 2>/dev/null

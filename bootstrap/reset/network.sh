@@ -118,6 +118,8 @@ reset_network() {
 			grep -qxF -- "$name" "$QUOIN_ROOT/cni-before" || rm -rf "/etc/cni/net.d/$name"
 		done
 	fi
+	# That of Cilium; others write it for Cilium too.
+	[ ! -f "$QUOIN_ROOT/before/settings" ] || before settings 99-zzz-override_cilium.conf || rm -f /etc/sysctl.d/99-zzz-override_cilium.conf
 	put_plugins_back
 	empty /var/lib/cni
 	for d in /var/lib/calico /var/lib/cilium /var/lib/weave /run/calico /run/cilium /run/flannel; do

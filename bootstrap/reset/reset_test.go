@@ -286,6 +286,40 @@ kill -s KILL $theirs
 	g.Expect(out).To(And(ContainSubstring("found\n"), ContainSubstring("left\n"), ContainSubstring("ended\n")), out)
 }
 
+// The groups of pods have other names by the version and the driver of cgroups, and by a setting of the kubelet.
+func TestAProcessThatOutlivesItsPodIsFoundAndEnded(t *testing.T) {
+	for group, pods := range map[string]bool{
+		"kubepods.slice/kubepods-burstable.slice/kubepods-burstable-podx.slice/cri-containerd-y.scope": true,
+		"kubepods/burstable/podx/y":                     true,
+		"pids/kubepods.slice/kubepods-besteffort.slice": true,
+		"memory/kubepods/podx/y":                        true,
+		"kubelet.slice/kubelet-kubepods.slice":          true,
+		"system.slice/theirs.service":                   false,
+		"docker/0123/kubepods.slice/podx":               false,
+		"system.slice/docker-0123.scope/kubepods/podx":  false,
+	} {
+		t.Run(group, func(t *testing.T) {
+			g := NewWithT(t)
+			out := sandbox(t, verifyFunction()+`
+mount -t tmpfs none /sys/fs/cgroup; group="/sys/fs/cgroup/`+group+`"; mkdir -p "$group"
+sleep 600 & pid=$!
+printf '0\n%s\n' $pid >"$group/cgroup.procs"
+verify | grep "processes of pods run: sleep .*kill -s KILL $pid"
+`+run.Prelude+stepFunctions+`
+reset_pods
+grep -q '^State:.[SR]' /proc/$pid/status 2>/dev/null && echo LIVES
+kill -s KILL $pid 2>/dev/null || :
+`)
+			if pods {
+				g.Expect(out).To(ContainSubstring("found processes of pods run: sleep"))
+				g.Expect(out).NotTo(ContainSubstring("LIVES"))
+			} else {
+				g.Expect(out).To(Equal("LIVES\n"))
+			}
+		})
+	}
+}
+
 func TestASlowContainerdIsNoFinding(t *testing.T) {
 	g := NewWithT(t)
 	out := sandbox(t, verifyFunction()+`

@@ -53,6 +53,18 @@ reset_kubeadm() {
 }
 
 reset_pods() {
+	reset_containers
+	# What a pod started on the host itself has no container; what it starts meanwhile is ended with the next look.
+	no_processes() {
+		pids=$(quoin_pod_processes)
+		[ -n "$pids" ] || return 0
+		kill -s KILL $pids 2>/dev/null
+		return 1
+	}
+	quoin_settle 30 no_processes || quoin_fail "processes of pods remain: $(quoin_pod_processes | tr '\n' ' '); reboot the host"
+}
+
+reset_containers() {
 	command -v ctr >/dev/null || return 0
 	if ! timeout 20 ctr version >/dev/null 2>&1; then
 		systemctl start containerd.service 2>/dev/null

@@ -27,6 +27,9 @@ want blkid util-linux
 want unshare util-linux
 want ip iproute2
 want iptables-save iptables
+want iptables-legacy iptables
+want nft nftables
+want ipset ipset
 want curl curl
 want jq jq
 want ssh-keygen openssh-client
