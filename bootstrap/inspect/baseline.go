@@ -22,8 +22,8 @@ var TraceFunctions string
 //go:embed left.sh
 var LeftFunctions string
 
-// maxTraces bounds a baseline: real hosts have some hundred traces.
-const maxTraces = 2048
+// MaxTraces bounds a baseline: real hosts have some hundred traces.
+const MaxTraces = 2048
 
 // Trace is one thing on a host that outlives a claim unless somebody takes it back: a user, a key, a unit.
 type Trace struct {
@@ -79,9 +79,9 @@ func (t Trace) hash() string {
 }
 
 // Encode is the baseline that these traces make: the kinds, a colon, and the hashes in order. It is empty where there
-// are more than any real host has, and nothing is compared then.
+// are more than any real host has: nothing can be compared then, and a host of which that is asked is not clean.
 func (t *Traces) Encode() string {
-	if len(t.All) > maxTraces || len(t.Kinds) == 0 {
+	if len(t.All) > MaxTraces || len(t.Kinds) == 0 {
 		return ""
 	}
 	hashes := make([]string, 0, len(t.All))

@@ -66,12 +66,8 @@ func nameOfKey(t inspect.Trace) string {
 // can prove, so it is never removed.
 func (v *Verification) compare(o Options, now *inspect.Traces) {
 	baseline, err := inspect.ParseBaseline(o.Baseline)
-	switch {
-	case err != nil:
-		v.Skipped = append(v.Skipped, "what came since the inspection: "+err.Error())
-		return
-	case baseline == nil:
-		v.Skipped = append(v.Skipped, "what came since the inspection: nothing is on record of it")
+	if err != nil || baseline == nil {
+		v.unrecorded(o, err)
 		return
 	}
 	if missing := baseline.Missing(now); len(missing) > 0 {
@@ -99,6 +95,24 @@ func (v *Verification) compare(o Options, now *inspect.Traces) {
 			Fix:  "put back what was there; or, if it is yours, set spec.cleaning.ignoreChanges",
 		})
 	}
+}
+
+// unrecorded says that nothing can be compared: where changes may not pass, nobody may take that for clean.
+func (v *Verification) unrecorded(o Options, err error) {
+	why := "nothing is on record of it"
+	if err != nil {
+		why = err.Error()
+	}
+	if o.IgnoreChanges {
+		v.Skipped = append(v.Skipped, "what came since the inspection: "+why)
+		return
+	}
+	// Whatever else there is, this one has its place.
+	v.Findings = append(v.Findings[:min(len(v.Findings), maxFindings-1)], Finding{
+		What: "what came since the inspection before the claim cannot be found: " + why,
+		Fix: "look at the host, and set spec.cleaning.ignoreChanges to true until it is free again; or install it anew, " +
+			"delete the QuoinHost and register it again",
+	})
 }
 
 // pass names what is let pass, the first of many.

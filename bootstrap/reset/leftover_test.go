@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -370,7 +371,7 @@ for f in iptables-save ip6tables-save iptables-legacy-save ip6tables-legacy-save
 done
 verify
 `)
-	verified, err := parse(out, Options{})
+	verified, err := parse(out, unrecorded)
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(strings.Join(verified.Skipped, "\n")).To(And(ContainSubstring("rules of iptables: iptables-legacy-save fails"),
 		ContainSubstring("tables of nftables: nft fails"), ContainSubstring("sets of ipset: ipset fails"),
@@ -380,9 +381,31 @@ verify
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(verified).To(Equal(Verification{
 		Skipped: []string{"what came since the inspection, of image: not read both then and now"}}))
-	verified, err = parse("trace user\tx\t0\nend\n", Options{Baseline: "nonsense"})
+	verified, err = parse("trace user\tx\t0\nend\n", Options{Baseline: "nonsense", IgnoreChanges: true})
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(verified.Skipped).To(HaveLen(1))
+}
+
+// A shared host of which nothing is on record, because an earlier version had none or because it had more than fits, is
+// not clean: what an administrator may do about it is in the finding.
+func TestASharedHostWithoutARecordIsNotClean(t *testing.T) {
+	g := NewWithT(t)
+	many := inspect.Traces{Kinds: []string{"user"}}
+	for i := range inspect.MaxTraces + 1 {
+		many.All = append(many.All, inspect.Trace{Kind: "user", Name: strconv.Itoa(i)})
+	}
+	for _, baseline := range []string{"", many.Encode(), "nonsense"} {
+		verified, err := parse("trace user\tx\t0\ntraced user\nend\n", Options{Baseline: baseline})
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect(verified.Skipped).To(BeEmpty())
+		g.Expect(verified.Findings).To(ConsistOf(HaveField("Fix", And(ContainSubstring("spec.cleaning.ignoreChanges"),
+			ContainSubstring("register it again")))))
+
+		verified, err = parse("trace user\tx\t0\ntraced user\nend\n", Options{Baseline: baseline, IgnoreChanges: true})
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect(verified.Findings).To(BeEmpty())
+		g.Expect(verified.Skipped).To(ConsistOf(ContainSubstring("what came since the inspection")))
+	}
 }
 
 // The key by which we came may have been exchanged during the claim; another one of the same user may not.

@@ -65,7 +65,7 @@ runcmd:
 		g.Expect(m.FS().Exists("/run/kubeadm/kubeadm-join-config.yaml")).To(BeFalse())
 		g.Expect(m.FS().Text("/data/precious")).To(Equal(want))
 	}
-	options := reset.Options{WipeDisks: []string{"wwn-0x3"}, DataDisks: []string{"wwn-0x2"}}
+	options := reset.Options{WipeDisks: []string{"wwn-0x3"}, DataDisks: []string{"wwn-0x2"}, IgnoreChanges: true}
 	claim("first", "precious\n")
 	verified, err := reset.Verify(t.Context(), host, options)
 	g.Expect(err).NotTo(HaveOccurred())

@@ -4,9 +4,11 @@
 package quoinhost
 
 import (
+	"strconv"
 	"testing"
 
 	. "github.com/onsi/gomega"
+	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/ptr"
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
@@ -80,4 +82,53 @@ func TestAReleaseIsComparedWithTheInspectionBeforeTheClaim(t *testing.T) {
 	}
 	w.g.Expect(condition1(w.host(), infrav1.HostCleanCondition).Message).To(ContainSubstring(
 		"not looked for: sets of ipset: ipset is not installed"))
+}
+
+// Who shares a host learns that its release has nothing to compare with while there is time.
+func TestASharedHostOfWhichNothingIsOnRecordSaysSo(t *testing.T) {
+	many := inspect.Traces{Kinds: []string{"user"}}
+	for i := range inspect.MaxTraces + 1 {
+		many.All = append(many.All, inspect.Trace{Kind: "user", Name: strconv.Itoa(i)})
+	}
+	for name, c := range map[string]struct {
+		claimed bool
+		traces  inspect.Traces
+		change  func(*infrav1.QuoinHost)
+		hint    string
+	}{
+		"more than fits":        {false, many, func(*infrav1.QuoinHost) {}, "it has 2049 users, files, images and others"},
+		"of an earlier version": {true, tracesOf("tenant"), func(*infrav1.QuoinHost) {}, "nothing is on record"},
+		"on record":             {false, tracesOf("admin"), func(*infrav1.QuoinHost) {}, ""},
+		"on record, and claimed": {true, tracesOf("tenant"), func(h *infrav1.QuoinHost) {
+			before := tracesOf("admin")
+			h.Spec.Baseline = before.Encode()
+		}, ""},
+		"not shared": {false, many, func(h *infrav1.QuoinHost) { h.Spec.ConsumerNamespaces = nil }, ""},
+		"changes are let pass": {false, many, func(h *infrav1.QuoinHost) {
+			h.Spec.Cleaning.IgnoreChanges = ptr.To(true)
+		}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := claimedWorld(t, false)
+			w.room.facts.Traces = c.traces
+			w.update(func(h *infrav1.QuoinHost) {
+				h.Spec.ConsumerNamespaces = []string{"team"}
+				c.change(h)
+				if !c.claimed {
+					h.Spec.ConsumerRef = nil
+				}
+			})
+			recorder := events.NewFakeRecorder(100)
+			w.r.Recorder = recorder
+			w.untilReason(infrav1.HostInspectedCondition, infrav1.HostInspectedReason)
+			message, said := condition1(w.host(), infrav1.HostInspectedCondition).Message, told(recorder)
+			if c.hint == "" {
+				w.g.Expect(message + said).NotTo(ContainSubstring("on record"))
+				return
+			}
+			for _, text := range []string{message, said} {
+				w.g.Expect(text).To(And(ContainSubstring(c.hint), ContainSubstring("spec.cleaning.ignoreChanges")))
+			}
+		})
+	}
 }

@@ -205,11 +205,16 @@ func (r *reconciliation) resetID() string {
 	return r.attempt(r.resetPlan())
 }
 
+// ignoresChanges reports whether what came during a claim may stay on the host.
+func ignoresChanges(host *infrav1.QuoinHost) bool {
+	return ptr.Deref(host.Spec.Cleaning.IgnoreChanges, !host.Shared())
+}
+
 // cleanOrder names the owner whose claim ended; without a claim the call looks at the host's own record.
 func (r *reconciliation) cleanOrder(id string) CleanOrder {
 	order := CleanOrder{ID: id, Owner: r.ownerRecord(), VirtualAddresses: r.virtualAddresses(),
 		ControlPlanePort: portOf(r.claim.quoinCluster), Baseline: r.host.Spec.Baseline,
-		IgnoreChanges: ptr.Deref(r.host.Spec.Cleaning.IgnoreChanges, !r.host.Shared())}
+		IgnoreChanges: ignoresChanges(r.host)}
 	for _, disk := range r.host.Spec.Disks {
 		switch disk.Role {
 		case infrav1.DiskRoleWipe:

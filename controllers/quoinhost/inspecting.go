@@ -14,6 +14,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
+	"sigs.k8s.io/cluster-api/util/conditions"
+
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/inspect"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/owner"
@@ -40,6 +42,9 @@ func (r *reconciliation) inspecting(ctx context.Context) (result, error) {
 		}
 	}
 	problems, hints := suitability.Assess(facts, r.host.Spec.NodeNetwork)
+	if hint := r.unrecorded(&facts.Traces); hint != "" {
+		hints = append([]string{hint}, hints...)
+	}
 	if len(problems) > 0 {
 		message := strings.Join(problems, "; ")
 		r.warn(infrav1.HostInspectedCondition, infrav1.HostUnsuitableReason, message)
@@ -66,6 +71,26 @@ func (r *reconciliation) inspecting(ctx context.Context) (result, error) {
 	r.setTrue(infrav1.HostCleanCondition, infrav1.HostCleanReason)
 	r.setFalse(infrav1.HostProvisionedCondition, infrav1.HostNotClaimedReason, "the host is free")
 	return r.moveTo(infrav1.HostStateAvailable), nil
+}
+
+// unrecorded says, long before the release that cannot do it, that nothing is there to compare a shared host with.
+func (r *reconciliation) unrecorded(now *inspect.Traces) string {
+	record, why := now.Encode(), ""
+	if r.claim.status != unclaimed {
+		record = r.host.Spec.Baseline
+	} else if len(now.All) > inspect.MaxTraces {
+		why = fmt.Sprintf(" (it has %d users, files, images and others, and %d are the most)", len(now.All),
+			inspect.MaxTraces)
+	}
+	if record != "" || ignoresChanges(r.host) {
+		return ""
+	}
+	hint := "nothing is on record of what the host has before a claim" + why +
+		", so its release will keep it Quarantined; set spec.cleaning.ignoreChanges, or share it with no other namespace"
+	if !strings.HasPrefix(conditions.GetMessage(r.host, infrav1.HostInspectedCondition), hint) {
+		r.event("Warning", "NothingToCompare", "%s", hint)
+	}
+	return hint
 }
 
 // leftovers says why a host that nobody has is not clean; an empty reason means that it is.

@@ -180,7 +180,7 @@ type QuoinHostSpec struct {
 
 	// baseline is what was on the host when it was last inspected as a free one: the kinds that were read, and a hash of
 	// each user, key, job, unit and others. What is there after a reset and not here came with the claim. Set by the
-	// controller; without it nothing is compared.
+	// controller; without it nothing is compared, and a host that other namespaces may claim is not clean.
 	// +optional
 	// +kubebuilder:validation:MaxLength=50000
 	// +kubebuilder:validation:Pattern=`^[a-z,-]*:[0-9a-f]*$`

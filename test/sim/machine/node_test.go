@@ -212,7 +212,8 @@ func provision(ctx context.Context, g *WithT, m *machine.Machine) run.Plan {
 
 var vip = keepalived.Config{Interface: "eth0", VirtualRouterID: 51, Addresses: []netip.Prefix{netip.MustParsePrefix("10.0.0.100/32")}, Port: 6443}
 
-var resetOptions = reset.Options{VirtualAddresses: vip.Addresses, WipeDisks: []string{"wipe-1"}, DataDisks: []string{"data-1"}}
+var resetOptions = reset.Options{VirtualAddresses: vip.Addresses, WipeDisks: []string{"wipe-1"},
+	DataDisks: []string{"data-1"}, IgnoreChanges: true}
 
 func TestTheLifeOfANodeOnAMachine(t *testing.T) {
 	g := NewWithT(t)
