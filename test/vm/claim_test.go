@@ -19,6 +19,8 @@ import (
 	"sigs.k8s.io/cluster-api/util/conditions"
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/reset"
+	hostssh "github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh"
 	"github.com/quoin-dev/cluster-api-provider-quoin/test/sim/plane"
 	"github.com/quoin-dev/cluster-api-provider-quoin/test/vm"
 )
@@ -82,6 +84,17 @@ EOF
 printf '[Service]\nExecStart=/bin/sh /root/count\n[Install]\nWantedBy=multi-user.target\n' >/etc/systemd/system/count.service
 systemctl --quiet enable --now count.service
 sync
+`
+	// remains are what a pod may leave that neither a container nor a simulated machine has: a process in the groups of
+	// pods, and a virtual server as kube-proxy makes it.
+	remains = `set -e
+mkdir -p /sys/fs/cgroup/kubepods.slice/quoin-left.slice
+setsid sleep 12345 >/dev/null 2>&1 </dev/null &
+echo $! >/sys/fs/cgroup/kubepods.slice/quoin-left.slice/cgroup.procs
+modprobe ip_vs
+ip link show kube-ipvs0 >/dev/null 2>&1 || ip link add name kube-ipvs0 type bridge
+ip address add 10.96.0.77/32 dev kube-ipvs0
+ipvsadm --add-service --tcp-service 10.96.0.77:443 --scheduler rr
 `
 	uncount = "systemctl --quiet disable --now count.service; rm /etc/systemd/system/count.service; systemctl daemon-reload"
 )
@@ -224,8 +237,38 @@ func fences(b *bench) {
 	b.Expect(orders()).To(gomega.Equal([]string{"ForceRestart", "ForceOff", "On"}))
 }
 
+// guest is the machine as a verification sees it, beside the controllers.
+type guest struct {
+	hostssh.Host
+	*bench
+}
+
+func (g guest) Run(_ context.Context, command hostssh.Command) (hostssh.Result, error) {
+	out, err := g.run(command.Script)
+	return hostssh.Result{Stdout: out}, err
+}
+
+// findings are what a verification finds that compares the host with its last inspection.
+func (b *bench) findings() []reset.Finding {
+	b.t.Helper()
+	verified, err := reset.Verify(b.t.Context(), guest{bench: b}, reset.Options{Baseline: b.host().Spec.Baseline})
+	b.Expect(err).NotTo(gomega.HaveOccurred())
+	return verified.Findings
+}
+
+// findsRemains expects that a verification finds what remains makes.
+func (b *bench) findsRemains() {
+	b.t.Helper()
+	found := b.findings()
+	for _, what := range []string{"processes of pods run: sleep", "virtual server of ipvs TCP 0A60004D:01BB"} {
+		b.Expect(found).To(gomega.ContainElement(gomega.HaveField("What", gomega.ContainSubstring(what))))
+	}
+}
+
 func resets(b *bench) {
 	b.ran(uncount)
+	b.ran(remains)
+	b.findsRemains()
 	b.Expect(b.formatted()).To(gomega.BeTrue(), "nothing was reset yet")
 	ordered := len(b.bmc.Orders())
 	b.update(func(h *infrav1.QuoinHost) { metav1.SetMetaDataAnnotation(&h.ObjectMeta, infrav1.RetryAnnotation, "") })
@@ -239,5 +282,10 @@ func resets(b *bench) {
 	b.Expect(b.ran("ls -d /etc/kubernetes/*.conf /etc/kubernetes/pki /var/lib/kubelet/pki /etc/cni/net.d/* 2>/dev/null || :")).To(gomega.BeEmpty())
 	b.Expect(b.ran("ip -brief link | grep -E 'cni0|veth' || :")).To(gomega.BeEmpty())
 	b.Expect(b.ran("ctr --namespace k8s.io containers ls -q")).To(gomega.BeEmpty())
+	b.Expect(b.ran("pgrep -f 'sleep 1234[5]'; ipvsadm --save --numeric; ls -d /sys/class/net/kube-ipvs0 2>/dev/null || :")).
+		To(gomega.BeEmpty(), "nothing is left of a pod's process and of kube-proxy's servers")
+	b.Expect(b.findings()).To(gomega.BeEmpty())
+	b.ran(remains)
+	b.findsRemains()
 	b.Expect(b.bmc.Orders()).To(gomega.HaveLen(ordered), "a host that runs is not switched for that")
 }

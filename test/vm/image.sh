@@ -22,7 +22,7 @@ pause=quoin.test/pause:3.10.1
 
 packages=(
     systemd systemd-sysv dbus openssh-server procps kmod udev curl ca-certificates
-    iproute2 iptables nftables conntrack ipset socat ethtool
+    iproute2 iptables nftables conntrack ipset ipvsadm socat ethtool
     util-linux mount e2fsprogs
     containerd runc containernetworking-plugins
     linux-image-cloud-amd64 initramfs-tools lz4

@@ -198,7 +198,7 @@ func (b *bench) run(script string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	_ = conn.SetDeadline(time.Now().Add(time.Minute))
+	_ = conn.SetDeadline(time.Now().Add(3 * time.Minute))
 	over, channels, requests, err := ssh.NewClientConn(conn, address, &ssh.ClientConfig{User: "root",
 		Auth: []ssh.AuthMethod{ssh.PublicKeys(b.signer)}, HostKeyCallback: ssh.InsecureIgnoreHostKey()}) //nolint:gosec // ours
 	if err != nil {
