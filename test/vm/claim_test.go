@@ -34,7 +34,7 @@ write_files:
 -   path: /etc/cni/net.d/10-bridge.conflist
     content: |
       {"cniVersion": "0.4.0", "name": "bridge", "plugins": [{"type": "bridge", "bridge": "cni0", "isGateway": true,
-	"ipMasq": true,
+       "ipMasq": true,
        "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.244.0.0/24"}]], "routes": [{"dst": "0.0.0.0/0"}]}}]}
 -   path: /run/kubeadm/kubeadm-join-config.yaml
     owner: root:root
