@@ -25,11 +25,11 @@ var unfilled = []string{
 	"1234567890",
 }
 
-// UUID is a UUID in its usual form; empty when it tells nothing.
+// UUID is a UUID in its usual form, however it is written; empty when it tells nothing.
 func UUID(text string) string {
-	id := strings.ToLower(strings.TrimSpace(text))
-	if raw, err := hex.DecodeString(strings.ReplaceAll(id, "-", "")); err != nil || len(raw) != 16 ||
-		slices.Contains(placeholders, id) || slices.Contains(placeholders, swapped(id)) {
+	other := swapped(strings.TrimSpace(text))
+	id := swapped(other)
+	if slices.Contains(placeholders, id) || slices.Contains(placeholders, other) {
 		return ""
 	}
 	return id

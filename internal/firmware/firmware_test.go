@@ -18,6 +18,8 @@ func TestUUID(t *testing.T) {
 		"FFFFFFFF-FFFF-FFFF-FFFF-FFFFFFFFFFFF":   "",
 		"03000200-0400-0500-0006-000700080009":   "",
 		"00020003-0004-0005-0006-000700080009":   "", // the same in the other byte order
+		"03000200040005000006000700080009":       "", // without hyphens
+		"33221100554477668899AABBCCDDEEFF":       "33221100-5544-7766-8899-aabbccddeeff",
 		"":                                       "",
 		"To be filled by O.E.M.":                 "",
 		"4c4c4544":                               "",
