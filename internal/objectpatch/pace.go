@@ -31,10 +31,9 @@ type Pace struct {
 
 	mu      sync.Mutex
 	written map[types.UID]time.Time
+	// swept is when what keeps nothing apart any more was last dropped: nobody asks for an object that is gone.
+	swept time.Time
 }
-
-// mostPaced bounds the memory; forgetting lets some words through that could have waited.
-const mostPaced = 10000
 
 // Early tells how long the change of an object can wait, because it is too early for it; zero when it is to be written
 // now, which is noted. An object that cannot be compared is never early: who writes it finds what is wrong with it.
@@ -54,19 +53,24 @@ func (p *Pace) early(uid types.UID, before, after map[string]any) time.Duration 
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	now := time.Now
+	now := time.Now()
 	if p.Now != nil {
-		now = p.Now
+		now = p.Now()
 	}
+	interval := cmp.Or(p.Interval, wordsInterval)
 	at, known := p.written[uid]
-	if left := cmp.Or(p.Interval, wordsInterval) - now().Sub(at); known && left > 0 &&
+	if left := interval - now.Sub(at); known && left > 0 &&
 		equality.Semantic.DeepEqual(p.withoutWords(before), p.withoutWords(after)) {
 		return left
 	}
-	if p.written == nil || len(p.written) >= mostPaced {
+	if p.written == nil {
 		p.written = map[types.UID]time.Time{}
 	}
-	p.written[uid] = now()
+	if now.Sub(p.swept) >= interval {
+		maps.DeleteFunc(p.written, func(_ types.UID, at time.Time) bool { return now.Sub(at) >= interval })
+		p.swept = now
+	}
+	p.written[uid] = now
 	return 0
 }
 

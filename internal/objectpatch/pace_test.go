@@ -4,13 +4,17 @@
 package objectpatch
 
 import (
+	"strconv"
 	"testing"
 	"time"
 
 	. "github.com/onsi/gomega"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/cluster-api/util/conditions"
+
+	"github.com/quoin-dev/cluster-api-provider-quoin/test/memorytest"
 )
 
 func TestWordsAreWrittenOnceInASecond(t *testing.T) {
@@ -45,4 +49,20 @@ func TestWordsAreWrittenOnceInASecond(t *testing.T) {
 	w.Expect(helper.Early(pace, cluster)).To(BeZero(), "nothing changed, so nothing waits")
 	var nobody *Pace
 	w.Expect(helper.Early(nobody, cluster)).To(BeZero())
+}
+
+// Of 1,000 objects, each of which says something and goes, nothing is remembered but the last.
+func TestNothingIsRememberedOfObjectsThatAreGone(t *testing.T) {
+	w := newWorld(t)
+	now := time.Now()
+	pace := &Pace{Now: func() time.Time { return now }}
+	for i := range 1000 {
+		cluster := w.read()
+		cluster.UID = types.UID(strconv.Itoa(i))
+		helper := w.helper(cluster)
+		conditions.Set(cluster, metav1.Condition{Type: "Ready", Status: metav1.ConditionFalse, Reason: "Working"})
+		w.Expect(helper.Early(pace, cluster)).To(BeZero())
+		now = now.Add(wordsInterval)
+	}
+	w.Expect(memorytest.Text(memorytest.Entries(pace))).To(Equal("written: 1"))
 }
