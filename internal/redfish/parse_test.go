@@ -6,6 +6,7 @@ package redfish
 import (
 	"encoding/base64"
 	"encoding/json"
+	"net/http"
 	"strings"
 	"testing"
 	"unicode"
@@ -92,6 +93,23 @@ func TestLinksMustStayWithinTheService(t *testing.T) {
 		"/redfish/v1/../../etc", "/redfish/v1/%2e%2e/x", "/redfish/v1/Systems?$skip=1", "/redfish/v1/Systems#1", "\x00",
 	} {
 		g.Expect(checkLink(path)).NotTo(Succeed(), path)
+	}
+}
+
+func TestOnlyAReadingIsRedirectedAndOnlyWithinItsOrigin(t *testing.T) {
+	for to, follows := range map[string]bool{
+		"https://bmc.example/redfish/v1": true, "https://bmc.example:443/redfish/v1/": true, "HTTPS://BMC.EXAMPLE/": true,
+		"https://bmc.example:8443/redfish/v1/": false, "http://bmc.example/redfish/v1/": false,
+		"https://bmc.example./redfish/v1/": false, "https://other.example/redfish/v1/": false,
+	} {
+		for _, method := range []string{http.MethodGet, http.MethodPost} {
+			first, err := http.NewRequestWithContext(t.Context(), method, "https://bmc.example/redfish/v1/", nil)
+			NewWithT(t).Expect(err).NotTo(HaveOccurred())
+			next, err := http.NewRequestWithContext(t.Context(), method, to, nil)
+			NewWithT(t).Expect(err).NotTo(HaveOccurred())
+			NewWithT(t).Expect(stayAtHome(next, []*http.Request{first}) == nil).
+				To(Equal(follows && method == http.MethodGet), method+" "+to)
+		}
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -116,6 +117,26 @@ func TestLinksAndRedirectionsLeadNowhereElse(t *testing.T) {
 	defer c.Close()
 	w.g.Expect(c.State(t.Context())).Error().To(MatchError(ContainSubstring("HTTP status 307")))
 	w.g.Expect(visits.Load()).To(BeZero())
+
+	// The same origin is home, however it is written.
+	var port string
+	home := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/redfish/v1/" {
+			http.Redirect(w, r, "HTTPS://LOCALHOST:"+port+"/redfish/v1/home", http.StatusTemporaryRedirect)
+			return
+		}
+		visits.Add(1)
+		w.WriteHeader(http.StatusTeapot)
+	}))
+	defer home.Close()
+	_, port, err = net.SplitHostPort(home.Listener.Addr().String())
+	w.g.Expect(err).NotTo(HaveOccurred())
+	c, err = redfish.New(redfish.Target{Address: "https://localhost:" + port,
+		Fingerprint: redfish.Fingerprint(home.Certificate())})
+	w.g.Expect(err).NotTo(HaveOccurred())
+	defer c.Close()
+	w.g.Expect(c.State(t.Context())).Error().To(MatchError(ContainSubstring("HTTP status 418")))
+	w.g.Expect(visits.Load()).To(BeEquivalentTo(1))
 }
 
 func TestAnAddressThatIsRefusedIsNotConnectedTo(t *testing.T) {
