@@ -336,7 +336,11 @@ func TestSecretsGoWhereTheyBelong(t *testing.T) {
 		"no certificate":     {to.URL, map[string]string{"origin": to.URL, "ca.crt": "hidden"}, "ca.crt holds no PEM", ""},
 		"any other Secret":   {to.URL, map[string]string{"value": "kubeconfig", "token": "hidden"}, "it is not meant for checks", ""},
 		"another origin":     {to.URL, map[string]string{"origin": "https://127.0.0.1", "token": "hidden"}, "it is for another origin", ""},
-		"without TLS":        {plain, map[string]string{"origin": plain, "token": "hidden"}, "sent to https:// only", ""},
+		"a path beside it": {to.URL, map[string]string{"origin": to.URL + "/healthz", "token": "hidden"},
+			"it is for another origin", ""},
+		"a query beside it": {to.URL, map[string]string{"origin": to.URL + "?a=b", "token": "hidden"},
+			"it is for another origin", ""},
+		"without TLS": {plain, map[string]string{"origin": plain, "token": "hidden"}, "sent to https:// only", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
