@@ -89,6 +89,9 @@ func (r *Reconciler) propagated(inv *observe.Inventory) bool {
 
 func (r *Reconciler) propagateTo(ctx context.Context, inv *observe.Inventory, machine *clusterv1.Machine) error {
 	if !machine.DeletionTimestamp.IsZero() {
+		for _, a := range applications(inv, machine) {
+			r.history.Applied.Forget(applied(inv, a.current, a.manager))
+		}
 		return r.propagateDeletion(ctx, inv, machine)
 	}
 	for _, a := range applications(inv, machine) {

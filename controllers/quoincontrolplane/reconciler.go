@@ -180,6 +180,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (result ct
 		return ctrl.Result{RequeueAfter: cacheInterval}, nil
 	}
 	if _, moving := controlPlane.Annotations[clusterctlv1.DeleteForMoveAnnotation]; moving {
+		r.history.Forget(controlPlane.UID)
 		return ctrl.Result{}, nil
 	}
 	cluster, err := util.GetOwnerCluster(ctx, r.Client, controlPlane.ObjectMeta)

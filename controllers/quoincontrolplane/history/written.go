@@ -44,6 +44,13 @@ func (c *Digests) Set(key Applied, digest uint64) {
 	c.digests[key] = digest
 }
 
+// Forget drops what was applied to an object that goes.
+func (c *Digests) Forget(key Applied) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.digests, key)
+}
+
 func (c *Digests) forget(controlPlane types.UID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
