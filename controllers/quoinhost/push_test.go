@@ -23,6 +23,7 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/owner"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/async"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/egress"
 )
 
 // from changes where the claim's version comes from.
@@ -148,6 +149,32 @@ func TestABundleThatTheOperatorDidNotSignComesOntoNoHost(t *testing.T) {
 	}
 }
 
+// No server of bundles is connected to whose address is refused, whether its bundle is looked at or sent.
+func TestABundleIsReadFromNoAddressThatIsRefused(t *testing.T) {
+	const record = `{"namespace":"hosts","host":"h1","machine":"qm1","uid":"0123abcd","generation":1}`
+	wanted := artifacts.Wanted{Version: "v1.35.4", Architecture: "amd64",
+		Source: artifacts.Source{Bundle: &artifacts.Bundle{Location: "http://127.0.0.1:1/{{version}}", Push: true}}}
+	ours := owner.Record{Namespace: "hosts", Host: "h1", Machine: "qm1", UID: "0123abcd", Generation: 1}
+	for name, read := range map[string]func(*sshProvisioner) error{
+		"sent": func(p *sshProvisioner) error {
+			_, err := p.Push(t.Context(), newHost(), PushOrder{Owner: ours, Role: artifacts.Worker, Artifacts: wanted})
+			return err
+		},
+		"looked at": func(p *sshProvisioner) error {
+			return p.Stage(t.Context(), newHost(), StageOrder{ID: stagePlan(infrav1.StagedArtifacts{Version: "v1"}), Owner: ours,
+				Artifacts: wanted, Role: artifacts.Worker})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			host := &scripted{takes: true, answers: map[string]string{"owner.json": record, "cat \"$": record,
+				"/proc/uptime": fmt.Sprintf("clock %d.0 60 b1\n", time.Now().Unix())}}
+			err := read(&sshProvisioner{connector: host, egress: egress.NewKnowing(nil, nil), pushes: async.NewSlots(maxPushes)})
+			var refused *egress.RefusedError
+			NewWithT(t).Expect(errors.As(err, &refused)).To(BeTrue(), "%v", err)
+		})
+	}
+}
+
 // bundleOf is a location with the manifest of a bundle.
 func bundleOf(t *testing.T) string {
 	t.Helper()
@@ -251,4 +278,26 @@ func TestEverySourceReachesTheHostAsTheMachineSaysIt(t *testing.T) {
 		g.Expect(sourceOf(infrav1.Artifacts{Preinstalled: &infrav1.Preinstalled{Images: images}})).To(Equal(
 			artifacts.Source{Preinstalled: &artifacts.Preinstalled{ImagesRequired: required}}))
 	}
+}
+
+// A host for which nothing can be read yet comes again as one does that waits for its turn, and not at once.
+func TestAPushThatCouldDoNothingComesAgainLater(t *testing.T) {
+	w := claimedWorld(t, false)
+	w.room.set(func() { w.room.pushLater = true })
+	w.from(pushedBundle)
+	w.until("what it waits for", func(h *infrav1.QuoinHost) bool {
+		c := condition1(h, infrav1.HostProvisionedCondition)
+		return c != nil && c.Message == "sending the files of v1.35.4 to h1: 0 of 3072 MiB are there; nothing of "+
+			"bin/kubeadm is sent before its checksum is known"
+	})
+	asked, waits := w.room.count("push"), map[time.Duration]int{}
+	for range 8 {
+		waits[w.reconcile().RequeueAfter]++
+	}
+	w.g.Expect(w.room.count("push")).To(BeNumerically(">", asked))
+	w.g.Expect(waits).To(HaveKey(w.r.Timings.Push))
+	delete(waits, 0) // at the end of a call
+	w.g.Expect(waits).To(HaveLen(1))
+	w.room.set(func() { w.room.pushLater = false })
+	w.untilState(infrav1.HostStateProvisioned)
 }

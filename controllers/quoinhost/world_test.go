@@ -81,6 +81,8 @@ type machineRoom struct {
 	followed []FollowOrder
 	// pushWaits has others sent files first.
 	pushWaits bool
+	// pushLater has others read the files first.
+	pushLater bool
 	provision ProvisionOrder
 	addons    AddonsOrder
 	stage     StageOrder
@@ -271,6 +273,9 @@ func (m *machineRoom) Push(_ context.Context, _ *infrav1.QuoinHost, order PushOr
 	m.pushed = append(m.pushed, order)
 	if m.pushWaits {
 		return Pushed{Waits: true}, nil
+	}
+	if m.pushLater {
+		return Pushed{Progress: artifacts.Progress{Total: 3 << 30, Reads: "bin/kubeadm", Later: true}}, nil
 	}
 	m.asked["push "+string(order.Role)]++
 	there := int64(m.asked["push "+string(order.Role)]) << 30
