@@ -28,6 +28,7 @@ import (
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/egress"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/preflight"
 	"github.com/quoin-dev/cluster-api-provider-quoin/test/clienttest"
 )
@@ -51,6 +52,8 @@ type world struct {
 	r      *Reconciler
 	events *events.FakeRecorder
 	looked int
+	// egress is what the last check was given.
+	egress *egress.Rules
 	// hold keeps a check from its end until something is sent.
 	hold chan struct{}
 }
@@ -77,6 +80,7 @@ func newWorld(t *testing.T, funcs interceptor.Funcs) *world {
 
 func (w *world) look(ctx context.Context, s preflight.Subject) (string, []quoinv1.Finding, error) {
 	w.looked++
+	w.egress = s.Egress
 	select {
 	case <-w.hold:
 	case <-ctx.Done():
@@ -114,12 +118,14 @@ func (w *world) settle() error {
 
 func TestAClusterThatCannotBeReachedIsBlockedOnce(t *testing.T) {
 	w := newWorld(t, interceptor.Funcs{})
+	w.r.Egress = egress.New(nil, nil)
 	w.Expect(w.reconcile()).To(Succeed()) // the condition Paused
 	w.Expect(w.reconcile()).To(Succeed())
 	w.Expect(w.reason()).To(Equal(quoinv1.RunningReason))
 	w.Expect(w.check().Status.Verdict).To(BeEmpty())
 	w.hold <- struct{}{}
 	w.Expect(w.settle()).To(Succeed())
+	w.Expect(w.egress).To(BeIdenticalTo(w.r.Egress), "it connects to no other address than the controller")
 	found := w.check()
 	w.Expect(found.Status.Verdict).To(Equal(quoinv1.VerdictBlock))
 	w.Expect(found.Status.Checks[0].Findings[0].Message).To(ContainSubstring("connection refused"))
