@@ -1,0 +1,117 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package pivot
+
+import (
+	"encoding/json"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"unicode/utf8"
+)
+
+// Whatever the copies of a journal are: one that is open and is read has nothing that would be lost when it is written
+// again, and all copies together say what one of them says, in whichever order they are read.
+func FuzzJournal(f *testing.F) {
+	const head = `{"id":"a","began":"2026-11-23T08:00:00Z","namespace":"n","source":"s","target":"t","objects":`
+	for _, one := range []string{head + `[],"phase":"Copying"}`, head + `[],"phase":"Done","later":1}`,
+		head + `[{"apiVersion":"v1","kind":"Secret","name":"x"}],"phase":"Copying"}`,
+		head + `null,"phase":"Releasing","holder":"h","renewed":"2026-11-23T08:00:00+01:00"}`,
+		head + `[],"phase":"Later"}`, head + `[],"phase":"Copying","later":1}`, `{}`, `null`, `[]`, "\xff"} {
+		f.Add([]byte(one), []byte(head+`[],"phase":"Undoing"}`))
+	}
+	f.Fuzz(func(t *testing.T, one, other []byte) {
+		var read []*Journal
+		for _, text := range [][]byte{one, other} {
+			j := &Journal{}
+			if err := json.Unmarshal(text, j); err != nil {
+				if err.Error() == "" || len(err.Error()) > len(text)+300 {
+					t.Fatalf("%q is refused: %q", text, err)
+				}
+				continue
+			}
+			read = append(read, j)
+			written, err := json.Marshal(j)
+			if err != nil {
+				t.Fatal(err)
+			}
+			again := &Journal{}
+			if err := json.Unmarshal(written, again); err != nil || again.Phase != j.Phase || !again.Began.Equal(j.Began) ||
+				!again.Renewed.Equal(j.Renewed) || !slices.Equal(again.Objects, j.Objects) ||
+				!slices.Equal(again.Existing, j.Existing) {
+				t.Fatalf("%q became %q: %v", text, written, err)
+			}
+			if j.Open() && j.Phase != "" && !slices.Contains(ranks, j.Phase) {
+				t.Fatalf("phase %q is known to nobody", j.Phase)
+			}
+		}
+		if len(read) < 2 {
+			return
+		}
+		merged, reversed := Merge(read...), Merge(nil, read[1], read[0])
+		if !slices.Contains(read, merged) || merged.Open() != reversed.Open() ||
+			merged.Phase != reversed.Phase && !read[0].Began.Equal(read[1].Began) {
+			t.Fatalf("%+v is not %+v", merged, reversed)
+		}
+		for _, j := range read {
+			if j.ID == merged.ID && slices.Index(ranks, j.Phase) > slices.Index(ranks, merged.Phase) ||
+				j.ID != merged.ID && j.Open() && !merged.Open() {
+				t.Fatalf("%+v is further than %+v", j, merged)
+			}
+		}
+	})
+}
+
+// Whatever a question asks and an answer says: the question is understood as it was meant, in arguments that a kubelet
+// leaves as they are, and the answer has room where a kubelet keeps it and loses no failure.
+func FuzzAsking(f *testing.F) {
+	f.Add("10.0.0.1", "a $(HOME) key", "10.96.0.0/12", "no route", 3,
+		`{"looks":3,"failed":1,"faults":[{"why":"x","looks":[2]}]}`)
+	f.Add("\xff", "", "", strings.Repeat("long", 900), 40, `{"looks":40,"faults":[{"looks":[-1]}]}`)
+	f.Add("", "$$", "", "", 1, `[]`)
+	f.Fuzz(func(t *testing.T, address, key, service, why string, looks int, message string) {
+		if looks < 1 || looks > 300 {
+			return
+		}
+		asked := Question{Services: []string{service}}
+		failures := make([]string, looks)
+		for i := range looks {
+			asked.Looks = append(asked.Looks, Look{Address: address, Port: i, HostKeys: []string{key}})
+			if i%3 > 0 {
+				failures[i] = why + strings.Repeat("!", i%5)
+			}
+		}
+		arguments, err := asked.Arguments()
+		if err != nil || len(arguments) != looks+1 || strings.ContainsRune(strings.Join(arguments, ""), '$') {
+			t.Fatalf("%q: %v", arguments, err)
+		}
+		if utf8.ValidString(address + key + service) {
+			if understood, err := ParseQuestion(arguments); err != nil || !reflect.DeepEqual(understood, asked) {
+				t.Fatalf("%+v became %+v: %v", asked, understood, err)
+			}
+		}
+		answer := NewAnswer(failures)
+		kept, err := answer.Message()
+		if err != nil || len(kept) > answerBytes {
+			t.Fatalf("%d bytes: %v", len(kept), err)
+		}
+		heard, err := ParseAnswer(string(kept), looks)
+		if err != nil || heard.Failed != answer.Failed {
+			t.Fatalf("%q: %v", kept, err)
+		}
+		for look, said := range heard.why() {
+			if utf8.ValidString(why) && failures[look] != said {
+				t.Fatalf("look %d failed for %q and not for %q", look, failures[look], said)
+			}
+		}
+		if heard, err := ParseAnswer(message, looks); err == nil {
+			for look := range heard.why() {
+				_ = failures[look]
+			}
+		} else if len(err.Error()) > 2000 {
+			t.Fatalf("%d bytes for a sentence", len(err.Error()))
+		}
+	})
+}
