@@ -217,7 +217,8 @@ func (r *Reconciler) end(
 		}
 		result := helper.EvictPods(ctx, found)
 		began := rollout.LeaveOf(machine).Passed
-		r.remnants.Store(machine.UID, remnant{at: r.Clock.Now(), says: result.ConditionMessage(metav1.NewTime(began))})
+		r.remnants.Store(machine.UID, remnant{client.ObjectKeyFromObject(cluster), r.Clock.Now(),
+			result.ConditionMessage(metav1.NewTime(began))})
 		return nil
 	}
 	for _, pod := range found.Pods() {

@@ -155,8 +155,23 @@ func (c readsLive) List(ctx context.Context, list client.ObjectList, options ...
 // process that begins anew knows nothing of it, and counts the delay after the drain from when Cluster API passed on:
 // one that is killed over and over must come to an end.
 type remnant struct {
-	at   time.Time
-	says string
+	cluster client.ObjectKey
+	at      time.Time
+	says    string
+}
+
+// forgetRemnants of Machines of the Cluster that are none of these.
+func (r *Reconciler) forgetRemnants(cluster client.ObjectKey, machines map[string]*clusterv1.Machine) {
+	there := map[any]bool{}
+	for _, machine := range machines {
+		there[machine.UID] = true
+	}
+	r.remnants.Range(func(uid, last any) bool {
+		if was, _ := last.(remnant); was.cluster == cluster && !there[uid] {
+			r.remnants.Delete(uid)
+		}
+		return true
+	})
 }
 
 // pods reads what a drain of the Node still has to end.
@@ -178,7 +193,7 @@ func (r *Reconciler) pods(
 	was, _ := r.remnants.Load(machine.UID)
 	last, _ := was.(remnant)
 	if len(node.Pods) > 0 {
-		last.at = r.Clock.Now()
+		last.cluster, last.at = client.ObjectKeyFromObject(cluster), r.Clock.Now()
 		r.remnants.Store(machine.UID, last)
 		node.Says = last.says
 	}

@@ -195,8 +195,11 @@ func (r *Reconciler) reconcile(ctx context.Context, key client.ObjectKey) (ctrl.
 	}
 	if policy == nil || cluster == nil || !cluster.DeletionTimestamp.IsZero() {
 		forgetMetrics(key.Namespace, key.Name)
+		machineSeconds.DeleteLabelValues(key.Namespace, key.Name)
 		r.held.Delete(key)
 		r.refusals.Delete(key)
+		r.looker.begun().Cancel(key)
+		r.forgetRemnants(key, nil)
 	}
 	switch {
 	case policy == nil && cluster == nil:
@@ -232,6 +235,9 @@ func (r *Reconciler) lead(
 	seen, err := r.observe(ctx, r.Client, policy, cluster)
 	if err != nil {
 		return ctrl.Result{}, err
+	}
+	if !seen.behind {
+		r.forgetRemnants(client.ObjectKeyFromObject(cluster), seen.machines)
 	}
 	carried, failed := r.carryMarks(ctx, policy, seen)
 	if carried {

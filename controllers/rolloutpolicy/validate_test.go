@@ -26,6 +26,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/egress"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/rollout"
 )
 
@@ -231,6 +232,17 @@ func TestAClusterThatCannotBeReachedDoesNotValidate(t *testing.T) {
 	v.reconcile()
 	v.Expect(v.admitted("new-0")).To(BeTrue())
 	v.Expect(conditions.IsTrue(v.policy(), quoinv1.RolloutPolicyStalledCondition)).To(BeFalse())
+}
+
+// Checks ask no address that the manager does not connect to.
+func TestAnAddressThatIsRefusedIsNotAsked(t *testing.T) {
+	v := newValidated(t)
+	v.r.Egress = egress.NewKnowing(nil, nil)
+	v.reconcile()
+	v.looks()
+	v.Expect(v.record().Results).To(ContainElement(HaveField("Message",
+		ContainSubstring("is refused: it is the manager's own"))))
+	v.Expect(v.asked.Load()).To(BeZero())
 }
 
 // A canary that is healthy and with which a person's check fails for its whole time is a template that failed. Nothing
