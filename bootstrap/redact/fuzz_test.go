@@ -22,6 +22,8 @@ func FuzzRedactor(f *testing.F) {
 		"it's a \"p&ss\" of/40%+chars, grün"} {
 		f.Add(secret, "token: ", " is wrong\nmore", 3)
 		f.Add(secret, "x", "", 0)
+		f.Add(secret, "ab", "c", 9)
+		f.Add(secret, "", "", 1)
 	}
 	f.Fuzz(func(t *testing.T, secret, before, after string, cut int) {
 		// What stands in place of a value may be a part of another one.

@@ -25,7 +25,7 @@ func FuzzSignature(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Add(sidecar, []byte(first+"\n"+former))
-	f.Add(bytes.Replace(sidecar, []byte(`"revision":7`), []byte(`"revision":8`), 1), []byte(former))
+	f.Add(bytes.Replace(sidecar, []byte(`"revision": 7`), []byte(`"revision": 8`), 1), []byte(former))
 	f.Add(bytes.Replace(sidecar, []byte("12:00:00Z"), []byte("13:00:00+01:00"), 1), []byte("# note\n\n  "+former+"  "))
 	f.Add(bytes.Replace(sidecar, []byte(`{`), []byte(`{"later":1,`), 1), []byte("short"))
 	f.Fuzz(func(t *testing.T, raw, keys []byte) {

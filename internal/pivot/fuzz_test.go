@@ -70,6 +70,7 @@ func FuzzAsking(f *testing.F) {
 	f.Add("10.0.0.1", "a $(HOME) key", "10.96.0.0/12", "no route", 3,
 		`{"looks":3,"failed":1,"faults":[{"why":"x","looks":[2]}]}`)
 	f.Add("\xff", "", "", strings.Repeat("long", 900), 40, `{"looks":40,"faults":[{"looks":[-1]}]}`)
+	f.Add("", "", "", strings.Repeat("long", 200), 9, `{"looks":9}`)
 	f.Add("", "$$", "", "", 1, `[]`)
 	f.Fuzz(func(t *testing.T, address, key, service, why string, looks int, message string) {
 		if looks < 1 || looks > 300 {
