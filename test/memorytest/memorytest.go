@@ -16,7 +16,8 @@ import (
 
 // Entries counts the entries of every map below root, by its path, empty ones left out: fields of any visibility are
 // followed through structs, pointers and maps of this module, with the mutexes of each struct locked. Interfaces are
-// not followed: behind them are clients and what stands for hosts.
+// not followed: behind them are clients and what stands for hosts. Whatever remembers something behind one is a root of
+// its own.
 func Entries(root any) map[string]int {
 	w := walk{found: map[string]int{}, seen: map[unsafe.Pointer]bool{}}
 	w.visit("", reflect.ValueOf(root))
