@@ -75,11 +75,12 @@ func (r *Reconciler) leave(
 }
 
 // recall has a plan say which of its decisions about Machines that leave were refused last, and what of free ones. A
-// process that begins anew says what the status does, and again what it finds out itself: since when would be lost.
+// process that begins anew, which knew of none before this pass, says what the status does, and again what it finds out
+// itself: since when would be lost.
 func (r *Reconciler) recall(
-	policy *quoinv1.RolloutPolicy, cluster *clusterv1.Cluster, seen *observation, plan *rollout.Result,
+	policy *quoinv1.RolloutPolicy, cluster *clusterv1.Cluster, seen *observation, plan *rollout.Result, known bool,
 ) {
-	last, known := r.refusals.Load(client.ObjectKeyFromObject(cluster))
+	last, _ := r.refusals.Load(client.ObjectKeyFromObject(cluster))
 	for i := range plan.Progress {
 		p, former := &plan.Progress[i], formerOf(policy, plan.Progress[i].Pool)
 		if !known && former.Reason == quoinv1.WriteRefusedReason && p.Reason != rollout.Refused {

@@ -269,7 +269,10 @@ func (r *Reconciler) lead(
 	if dead {
 		return ctrl.Result{RequeueAfter: cacheLag}, failed
 	}
-	r.recall(policy, cluster, seen, &plan)
+	// What is refused of a free one in the first pass of a process is not all that is refused.
+	_, known := r.refusals.Load(client.ObjectKeyFromObject(cluster))
+	failed = errors.Join(failed, r.unmark(ctx, seen, plan))
+	r.recall(policy, cluster, seen, &plan, known)
 	status := statusOf(policy, plan, r.Clock.Now())
 	expect(policy, &status, plan, r.Clock.Now())
 	failed = errors.Join(failed, r.record(ctx, seen, &status, plan),
@@ -281,10 +284,8 @@ func (r *Reconciler) lead(
 	measure(policy)
 	// After the status: what was terminated last is known before it is.
 	more, unled := r.leave(ctx, policy, cluster, seen, plan.Leaves)
-	// After those that leave: the next plan says what is refused of free ones, and this one knows what was refused before.
-	failed = errors.Join(failed, unled, r.unmark(ctx, seen, plan))
 	kept, unfreed := r.free(ctx, cluster, seen.free)
-	if err := errors.Join(failed, r.discard(ctx, cluster, true), unfreed); err != nil {
+	if err := errors.Join(failed, unled, r.discard(ctx, cluster, true), unfreed); err != nil {
 		return ctrl.Result{}, err
 	}
 	again := r.again(cluster, plan)

@@ -267,6 +267,7 @@ func TestARefusalOfAFreeMachineKeepsSinceWhenOthersAreRefused(t *testing.T) {
 		}
 	}
 	w.r.Client = w.client
+	w.reconcile() // writes, and comes again
 	w.reconcile()
 	w.Expect(blue().Reason).NotTo(Equal(quoinv1.WriteRefusedReason))
 	w.Expect(w.message(quoinv1.RolloutPolicyStalledCondition)).To(BeEmpty())
@@ -344,7 +345,7 @@ func TestRefusedTaintsTakeNoPlace(t *testing.T) {
 	w.Expect(w.tainted("old-0")).To(BeFalse())
 	w.Expect(w.tainted("old-1")).To(BeTrue())
 	plan := rollout.Result{}
-	w.r.recall(w.policy(), cluster, seen, &plan)
+	w.r.recall(w.policy(), cluster, seen, &plan, true)
 	w.Expect(plan.Stalled).To(BeEmpty(), "nothing of that is to be done any more")
 
 	for i := range taints {

@@ -25,6 +25,7 @@ import (
 	"github.com/johannesboyne/gofakes3"
 	"github.com/johannesboyne/gofakes3/backend/s3mem"
 	. "github.com/onsi/gomega"
+
 	"github.com/quoin-dev/cluster-api-provider-quoin/test/proxytest"
 )
 

@@ -43,9 +43,9 @@ func Replaceable(machine *clusterv1.Machine) bool {
 		machine.Spec.ProviderID == "" && !machine.Status.NodeRef.IsDefined() && machine.DeletionTimestamp.IsZero()
 }
 
-// Gone names the Secret of the Machine's bootstrap token, if the Cluster certainly has it no more. Cluster API's kubeadm
-// provider refreshes the token of a Machine that waits as long as it exists, but makes no other one for it: a pause of
-// the Cluster that outlasts a token leaves a Machine without, and no condition says so.
+// Gone names the Secret of the Machine's bootstrap token, if the Cluster certainly has it no more. Cluster API's
+// kubeadm provider refreshes the token of a Machine that waits as long as it exists, but makes no other one for it: a
+// pause of the Cluster that outlasts a token leaves a Machine without, and no condition says so.
 func Gone(
 	ctx context.Context, management client.Reader, workloads clustercache.ClusterCache, cluster client.ObjectKey,
 	machine *clusterv1.Machine,

@@ -118,7 +118,7 @@ func (c *Client) identify(path string, system computer) error {
 	switch {
 	case meant.ID != "":
 		// A person knows better than a firmware that says one of both wrongly, but was mistaken where neither agrees.
-		same = (says(system.uuid) || says(system.serial) || says(system.sku)) && !(otherUUID && otherSerial)
+		same = (says(system.uuid) || says(system.serial) || says(system.sku)) && (!otherUUID || !otherSerial)
 		e.Differs = true
 	case otherUUID:
 		// There are BMCs that say another UUID than SMBIOS: with the serial number a person may say that this is one.

@@ -39,7 +39,7 @@ func gaps() {
 				spec.Rollout.After = metav1.NewTime(began.Add(-time.Second))
 			}))
 			Eventually(func(ctx context.Context) map[string]string { return controlPlaneMachines(ctx, trio) }).WithContext(ctx).
-				WithTimeout(20*time.Minute).WithPolling(time.Second).
+				WithTimeout(20 * time.Minute).WithPolling(time.Second).
 				Should(And(HaveLen(3), WithTransform(func(m map[string]string) []string { return slices.Collect(maps.Keys(m)) },
 					Not(ContainElements(BeElementOf(before))))))
 			must(trio.AwaitReady(ctx, 10*time.Minute, lab.OldVersion, lab.OldVersion))
