@@ -24,9 +24,11 @@ func FuzzDeprecatedUses(f *testing.F) {
 				return
 			}
 		}
-		escape := strings.NewReplacer(`\`, `\\`, "\n", `\n`, `"`, `\"`).Replace
-		line := fmt.Sprintf("%s{removed_release=\"%s\",group=\"%s\",resource=\"%s\",subresource=\"%s\",version=\"%s\"} 1\n",
-			deprecatedMetric, escape(removed), escape(group), escape(resource), escape(subresource), escape(version))
+		quoted := func(value string) string {
+			return `"` + strings.NewReplacer(`\`, `\\`, "\n", `\n`, `"`, `\"`).Replace(value) + `"`
+		}
+		line := fmt.Sprintf("%s{removed_release=%s,group=%s,resource=%s,subresource=%s,version=%s} 1\n",
+			deprecatedMetric, quoted(removed), quoted(group), quoted(resource), quoted(subresource), quoted(version))
 		uses, err := deprecatedUses([]byte(line))
 		if err != nil {
 			t.Fatalf("%q: %v", line, err)
