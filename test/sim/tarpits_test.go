@@ -123,6 +123,7 @@ func (p *pits) lacksHanging() string {
 func TestATarpitFleetStarvesNobody(t *testing.T) {
 	t.Parallel()
 	needsPlane(t)
+	needsTime(t)
 	g := NewWithT(t)
 	const good = 50
 	own, err := plane.Start(t.Context(), "sim-tarpits")
