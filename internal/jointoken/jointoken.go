@@ -26,7 +26,7 @@ import (
 
 const (
 	// Age is how long a Machine waits before its bootstrap token is looked at. Tokens live for 15 minutes unless the
-	// bootstrap provider is told otherwise.
+	// bootstrap provider has another setting.
 	Age = 5 * time.Minute
 	// prefix begins the name of a bootstrap token's Secret, and the token's ID ends it.
 	prefix = "bootstrap-token-" //nolint:gosec // part of a name

@@ -180,12 +180,9 @@ func TestATarpitFleetStarvesNobody(t *testing.T) {
 		return fmt.Sprintf("%d of %d have begun, while %d tarpits hang", len(begun), good, silent.hanging())
 	})
 	court.untilWhole("the control plane")
-	workers := 2
-	if long() || nightly() {
-		workers = good - 1
-		court.patience = whole + time.Duration(workers)*time.Minute
-	}
-	court.addPool("good", int32(workers)) //nolint:gosec // a few
+	const workers = good - 1
+	court.patience = whole + workers*time.Minute
+	court.addPool("good", workers)
 	court.until("the workers", func() string { return court.lacksPool("good", time.Time{}, workers) })
 	court.until("all good hosts", func() string {
 		list := &infrav1.QuoinHostList{}
