@@ -307,7 +307,7 @@ func TestStepsOnAHost(t *testing.T) {
 		g.Eventually(func() bool {
 			status, err = runner.Poll(context.Background(), local, id)
 			return err == nil && status.Phase.Final()
-		}, "20s", "20ms").Should(BeTrue())
+		}, "1m", "20ms").Should(BeTrue())
 		return status
 	}
 	owner := "root:root"

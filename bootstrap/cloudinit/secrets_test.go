@@ -89,7 +89,7 @@ func TestTheTokenIsReadByNobodyAndGoneAtTheEnd(t *testing.T) {
 			g.Expect(runner.Start(t.Context(), local, plan)).To(Succeed())
 			t.Cleanup(func() { _ = runner.Stop(context.Background(), local, "p") })
 			for i, step := range steps {
-				g.Eventually(filepath.Join(dir, fmt.Sprintf("at-%d", i)), "20s", "10ms").Should(BeAnExistingFile(), step.Name)
+				g.Eventually(filepath.Join(dir, fmt.Sprintf("at-%d", i)), "1m", "10ms").Should(BeAnExistingFile(), step.Name)
 				all, readable := holders(t, dir)
 				g.Expect(all).NotTo(BeEmpty(), "the plan itself holds it, so the look finds something")
 				g.Expect(readable).To(BeEmpty(), "after %s", step.Name)
@@ -102,7 +102,7 @@ func TestTheTokenIsReadByNobodyAndGoneAtTheEnd(t *testing.T) {
 				status, err := runner.Poll(t.Context(), local, "p")
 				g.Expect(err).NotTo(HaveOccurred())
 				return status.Phase
-			}, "20s", "20ms").Should(Equal(run.Succeeded))
+			}, "1m", "20ms").Should(Equal(run.Succeeded))
 			g.Expect(filepath.Join(dir, "joined")).To(BeAnExistingFile())
 			all, _ := holders(t, dir)
 			g.Expect(all).To(BeEmpty())

@@ -39,10 +39,10 @@ func TestAZombieMakesNoNode(t *testing.T) {
 
 	process := exec.Command(stub, "60")
 	g.Expect(process.Start()).To(Succeed())
-	g.Eventually(found, "5s").Should(ContainSubstring("kubernetes process " + name))
+	g.Eventually(found, "1m").Should(ContainSubstring("kubernetes process " + name))
 	// Nobody has waited for it.
 	g.Expect(process.Process.Kill()).To(Succeed())
-	g.Eventually(found, "5s").ShouldNot(ContainSubstring(name))
+	g.Eventually(found, "1m").ShouldNot(ContainSubstring(name))
 	g.Expect(process.Process.Signal(os.Interrupt)).To(Succeed(), "it is still there, as a zombie")
 	_ = process.Wait()
 }

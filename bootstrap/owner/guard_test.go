@@ -62,7 +62,7 @@ func TestLateCommandsOfALowerGenerationChangeNothing(t *testing.T) {
 		To(Succeed(), "while it is the newest")
 	t.Cleanup(func() { _ = run.Runner{Root: root, Starter: starter}.Stop(context.Background(), host, "long") })
 
-	g.Eventually(filepath.Join(dir, "begun"), 20*time.Second).Should(BeAnExistingFile())
+	g.Eventually(filepath.Join(dir, "begun"), time.Minute).Should(BeAnExistingFile())
 	g.Expect(store.Acquire(ctx, host, record("a", 4))).To(Succeed())
 	before := tree(t, filepath.Join(root, "runs"))
 	touched := filepath.Join(dir, "touched")
@@ -132,7 +132,7 @@ func TestNobodyTakesOverWhileTheRecordIsHeld(t *testing.T) {
 	g.Expect(err).NotTo(HaveOccurred(), "one generation does not wait for itself")
 	g.Expect(again(ctx)).To(Succeed())
 	g.Expect(release(ctx)).To(Succeed())
-	g.Eventually(taken, 10*time.Second).Should(Receive(BeNil()))
+	g.Eventually(taken, time.Minute).Should(Receive(BeNil()))
 	g.Expect(release(ctx)).NotTo(Succeed(), "it had been let go before")
 
 	var stale *owner.StaleError
@@ -187,11 +187,11 @@ func TestATakeOverOutrunsAFileThatArrives(t *testing.T) {
 			sent := make(chan error, 1)
 			go func() { sent <- send(guard.On(host), path, slow) }()
 			<-slow.begun
-			g.Eventually(filepath.Join(root, "file.part"), 20*time.Second).Should(BeAnExistingFile(), "the look is over")
+			g.Eventually(filepath.Join(root, "file.part"), time.Minute).Should(BeAnExistingFile(), "the look is over")
 			g.Expect(store.Acquire(ctx, host, record("a", 4))).To(Succeed())
 			close(slow.end)
 			var stale *owner.StaleError
-			g.Eventually(sent, 20*time.Second).Should(Receive(WithTransform(func(err error) bool {
+			g.Eventually(sent, time.Minute).Should(Receive(WithTransform(func(err error) bool {
 				return errors.As(err, &stale)
 			}, BeTrue())))
 			g.Expect(path).NotTo(BeAnExistingFile())

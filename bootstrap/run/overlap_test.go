@@ -113,7 +113,7 @@ func TestWhatWasOnItsWayDoesNotBeginAfterAStop(t *testing.T) {
 	g.Eventually(func() []string {
 		left, _ := filepath.Glob(filepath.Join(l.root, "runs", ".upload.*", "runner.sh"))
 		return left
-	}, "5s").Should(HaveLen(1))
+	}, "1m").Should(HaveLen(1))
 	g.Expect(l.runner.StopOthers(context.Background(), l.host, "reset")).To(Succeed())
 	close(late.rest)
 	g.Expect(<-ended).To(HaveOccurred())
@@ -160,7 +160,7 @@ func TestEveryChangeWaitsForTheLock(t *testing.T) {
 		go func() { ended <- change(context.Background()) }()
 		g.Consistently(ended, 200*time.Millisecond).ShouldNot(Receive(), name)
 		_ = input.Close()
-		g.Eventually(ended, "10s").Should(Receive(BeNil()), name)
+		g.Eventually(ended, "1m").Should(Receive(BeNil()), name)
 		_ = holder.Wait()
 	}
 }

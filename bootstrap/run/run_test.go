@@ -70,7 +70,7 @@ func (l *lab) wait(id string, until func(run.Status) bool) run.Status {
 	NewWithT(l.t).Eventually(func() bool {
 		status = l.poll(id)
 		return until(status)
-	}, "20s", "10ms").Should(BeTrue(), "last: %+v", &status)
+	}, "1m", "10ms").Should(BeTrue(), "last: %+v", &status)
 	return status
 }
 
@@ -136,16 +136,16 @@ func TestAwaitAnswersWhenThereIsNews(t *testing.T) {
 	g.Expect(<-await("b", long)).To(HaveField("Phase", run.NotStarted), "there is nothing to wait for")
 	l.start(run.Plan{ID: "p", Steps: []run.Step{{Name: "a", Script: until("first")}, {Name: "b", Script: until("second")}}})
 
-	g.Eventually(await("", short), "10s").Should(Receive(HaveField("Phase", run.Running)), "time is over")
+	g.Eventually(await("", short), "1m").Should(Receive(HaveField("Phase", run.Running)), "time is over")
 	answer := await("b", long)
 	g.Consistently(answer, "300ms").ShouldNot(Receive())
 	let("first")
-	g.Eventually(answer, "20s").Should(Receive(And(HaveField("Phase", run.Running), HaveField("Step", "b"))))
+	g.Eventually(answer, "1m").Should(Receive(And(HaveField("Phase", run.Running), HaveField("Step", "b"))))
 	answer = await("", long)
 	g.Consistently(answer, "300ms").ShouldNot(Receive(), "a step that nobody asked for is no news")
 	let("second")
-	g.Eventually(answer, "20s").Should(Receive(HaveField("Phase", run.Succeeded)))
-	g.Eventually(await("", long), "5s").Should(Receive(HaveField("Phase", run.Succeeded)), "it has ended")
+	g.Eventually(answer, "1m").Should(Receive(HaveField("Phase", run.Succeeded)))
+	g.Eventually(await("", long), "1m").Should(Receive(HaveField("Phase", run.Succeeded)), "it has ended")
 }
 
 func TestStartIsIdempotentAndNeverRestarts(t *testing.T) {

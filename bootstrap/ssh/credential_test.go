@@ -104,7 +104,7 @@ func TestRotationThroughAPool(t *testing.T) {
 	g.Expect(must(get(newer, older))).To(BeIdenticalTo(second), "and is not asked again at each turn")
 	_, err := second.Run(ctx, ssh.Command{Script: "touch " + release})
 	g.Expect(err).NotTo(HaveOccurred())
-	g.Eventually(running, "5s").Should(Receive(Not(HaveOccurred())))
+	g.Eventually(running, "1m").Should(Receive(Not(HaveOccurred())))
 	g.Eventually(func() error { _, err := first.Run(ctx, ssh.Command{Script: "true"}); return err }).
 		Should(HaveOccurred(), "then it is closed")
 

@@ -189,7 +189,7 @@ func quiet(t *testing.T) func() {
 	before := runtime.NumGoroutine()
 	return func() {
 		t.Helper()
-		NewWithT(t).Eventually(runtime.NumGoroutine, "20s", "50ms").Should(BeNumerically("<=", before))
+		NewWithT(t).Eventually(runtime.NumGoroutine, "1m", "50ms").Should(BeNumerically("<=", before))
 	}
 }
 

@@ -130,7 +130,7 @@ func TestAPooledConnectionIsJudgedAnew(t *testing.T) {
 	ctx := context.Background()
 	_, err := pool.Get(ctx, "k", target)
 	g.Expect(err).NotTo(HaveOccurred())
-	g.Eventually(func() error { _, err := pool.Get(ctx, "k", target); return err }, "10s", "100ms").
+	g.Eventually(func() error { _, err := pool.Get(ctx, "k", target); return err }, "1m", "100ms").
 		Should(MatchError(ContainSubstring("expired")))
 
 	target.HostKeys, target.HostAuthorities = []xssh.PublicKey{key.PublicKey()}, nil

@@ -76,7 +76,7 @@ func TestOutputIsBoundedForAllHostsOfAnOwner(t *testing.T) {
 		_, err := tenant.Run(hung, ssh.Command{Script: much + "; sleep 60"})
 		ended <- err
 	}()
-	g.Eventually(room.of("tenant"), "20s", "10ms").Should(Equal(15))
+	g.Eventually(room.of("tenant"), "1m", "10ms").Should(Equal(15))
 
 	begin := time.Now()
 	_, err := tenant.Run(t.Context(), ssh.Command{Script: much + "; sleep 60"})

@@ -354,7 +354,7 @@ func TestIdleConnectionsAreClosed(t *testing.T) {
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(again).To(BeIdenticalTo(conn), "handing it out is a use")
 	now.Step(80 * time.Second)
-	g.Eventually(server.Open, "20s").Should(BeZero(), "nobody used it for more than a minute")
+	g.Eventually(server.Open, "1m").Should(BeZero(), "nobody used it for more than a minute")
 	g.Expect(runs("true")()).NotTo(Succeed())
 	_, err = pool.Get(t.Context(), "k", target)
 	g.Expect(err).NotTo(HaveOccurred())
@@ -379,7 +379,7 @@ func TestAPoolKeepsNothingOfHostsThatNobodyConnectsTo(t *testing.T) {
 	g.Eventually(func() map[string]int {
 		now.Step(time.Minute)
 		return memorytest.Entries(pool)
-	}, "20s", "50ms").Should(BeEmpty())
+	}, "1m", "50ms").Should(BeEmpty())
 	_, err = pool.Get(t.Context(), "host-0", target)
 	g.Expect(err).NotTo(HaveOccurred())
 }

@@ -770,7 +770,7 @@ func TestARunThatSleptResumesNothing(t *testing.T) {
 
 // What an undoing leaves on the target is read when it has ended: a target that does not answer then holds nothing up.
 func TestAnUndoingEndsAlsoWhereNobodySaysWhatItLeaves(t *testing.T) {
-	s := newSite(t, "left")
+	s := newSite(t, "undone-silently")
 	deleted, silent := false, false
 	p := s.command(t.Context(), s.source, s.target, func(w Write) error {
 		deleted = deleted || strings.HasPrefix(w.String(), "target delete")
