@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	. "github.com/onsi/gomega"
@@ -71,15 +72,11 @@ func serve(t *testing.T, spoil func(http.ResponseWriter, *http.Request) bool) (*
 func once(
 	file string, spoil func(w http.ResponseWriter, r *http.Request),
 ) func(http.ResponseWriter, *http.Request) bool {
-	var mu sync.Mutex
-	done := false
+	var done atomic.Bool
 	return func(w http.ResponseWriter, r *http.Request) bool {
-		mu.Lock()
-		defer mu.Unlock()
-		if done || filepath.Base(r.URL.Path) != file {
+		if filepath.Base(r.URL.Path) != file || done.Swap(true) {
 			return false
 		}
-		done = true
 		spoil(w, r)
 		return true
 	}
