@@ -55,17 +55,15 @@ func FuzzRedactor(f *testing.F) {
 // printed is a line as programs print it by itself, and the part of it in what they encode with more around it.
 func printed(line, before, after string) []string {
 	quoted, _ := json.Marshal(line) //nolint:errchkjson // a text
-	forms := []string{line, url.QueryEscape(line), url.PathEscape(line), strings.Trim(string(quoted), `"`),
+	forms := []string{line, url.QueryEscape(line), url.PathEscape(line), inner(string(quoted)),
 		strings.ReplaceAll(line, "'", `'\''`)}
 	if utf8.ValidString(line) {
-		q := strconv.Quote(line)
-		forms = append(forms, q[1:len(q)-1])
+		forms = append(forms, inner(strconv.Quote(line)))
 	}
 	for _, encoding := range []*base64.Encoding{base64.StdEncoding, base64.RawURLEncoding} {
 		whole := encoding.EncodeToString([]byte(before + line + after))
 		forms = append(forms, encoding.EncodeToString([]byte(line)),
 			whole[(len(before)*8+5)/6:(len(before)+len(line))*8/6])
 	}
-	// Trim may have taken the quote that ends the line.
 	return slices.DeleteFunc(forms, func(form string) bool { return len(form) < Least })
 }
