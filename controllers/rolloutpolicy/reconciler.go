@@ -140,7 +140,7 @@ func (r *Reconciler) ofCluster(ctx context.Context, object client.Object) []reco
 	case *clusterv1.MachineDeployment:
 		key.Name = o.Spec.ClusterName
 	case *clusterv1.Machine:
-		if rollout.Gated(o) || rollout.Marked(o) || remembers(o) {
+		if held(o) {
 			return []reconcile.Request{{NamespacedName: key}}
 		}
 	case *infrav1.QuoinMachine:
@@ -153,10 +153,30 @@ func (r *Reconciler) ofCluster(ctx context.Context, object client.Object) []reco
 		ctrl.LoggerFrom(ctx).Error(err, "Failed to list RolloutPolicies")
 		return nil
 	}
-	if rollout.Of(policies.Items, key.Name) == nil {
+	if rollout.Of(policies.Items, key.Name) == nil && !r.holdsBack(ctx, object) {
 		return nil
 	}
 	return []reconcile.Request{{NamespacedName: key}}
+}
+
+// holdsBack reports whether the object is a Cluster of which Machines still carry what a policy put on them: nothing was
+// taken off while it was paused, and the policy may be gone when it is resumed.
+func (r *Reconciler) holdsBack(ctx context.Context, object client.Object) bool {
+	if _, is := object.(*clusterv1.Cluster); !is {
+		return false
+	}
+	machines := &clusterv1.MachineList{}
+	if err := r.Client.List(ctx, machines, client.InNamespace(object.GetNamespace()),
+		client.MatchingLabels{clusterv1.ClusterNameLabel: object.GetName()}, client.UnsafeDisableDeepCopy); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "Failed to list the Machines of a Cluster")
+		return true
+	}
+	return slices.ContainsFunc(machines.Items, func(machine clusterv1.Machine) bool { return held(&machine) })
+}
+
+// held reports whether the Machine carries what only a policy puts on it.
+func held(machine *clusterv1.Machine) bool {
+	return rollout.Gated(machine) || rollout.Marked(machine) || remembers(machine)
 }
 
 // Reconcile opens the gates of a Cluster's Machines that may be opened, and tells what the others wait for.
@@ -210,16 +230,18 @@ func (r *Reconciler) reconcile(ctx context.Context, key client.ObjectKey) (ctrl.
 	if _, moving := policy.Annotations[clusterctlv1.DeleteForMoveAnnotation]; moving {
 		return ctrl.Result{}, nil
 	}
+	// Before a pause of the policy: Cluster API waits for hooks of a Cluster that goes, and it takes the policy along only
+	// afterwards.
+	if cluster != nil && !cluster.DeletionTimestamp.IsZero() {
+		return r.release(ctx, cluster)
+	}
 	if isPaused, written, err := paused.EnsurePausedCondition(ctx, r.Client, cluster, policy); err != nil || isPaused ||
 		written {
 		return ctrl.Result{}, err
 	}
-	switch {
-	case cluster == nil:
+	if cluster == nil {
 		wait, err := r.report(ctx, policy, notFound(policy))
 		return ctrl.Result{RequeueAfter: wait}, err
-	case !cluster.DeletionTimestamp.IsZero():
-		return r.release(ctx, cluster)
 	}
 	if adopted, err := objectpatch.Adopt(ctx, r.Client, policy, cluster); adopted || err != nil {
 		return ctrl.Result{}, err

@@ -381,6 +381,45 @@ func TestAPausedPolicyLeavesEverythingAsItIs(t *testing.T) {
 	w.Expect(rollout.Hooked(w.machine("old-0"))).To(BeFalse())
 }
 
+// Cluster API waits for hooks of a Cluster that is deleted, and takes the policy along only when that is gone: a pause of
+// the policy keeps nothing of it. A pause of the Cluster does, as it does everything else.
+func TestAPausedPolicyHoldsUpNoDeletionOfItsCluster(t *testing.T) {
+	w := newWorld(t, machineOf("new-0", "v2"), hostedBy("new-0", ""))
+	policy := w.policy()
+	w.adjust(policy, func() { policy.Spec.Drain = &quoinv1.RolloutDrain{} })
+	w.reconcile()
+	w.Expect(rollout.Hooked(w.machine("old-0"))).To(BeTrue())
+	w.adjust(policy, func() { metav1.SetMetaDataAnnotation(&policy.ObjectMeta, clusterv1.PausedAnnotation, "") })
+	cluster := &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: "c1"}}
+	w.adjust(cluster, func() {
+		cluster.Finalizers = []string{clusterv1.ClusterFinalizer}
+		cluster.Spec.Paused = ptr.To(true)
+	})
+	w.Expect(w.client.Delete(t.Context(), cluster)).To(Succeed())
+	w.reconcile()
+	w.Expect(rollout.Hooked(w.machine("old-0"))).To(BeTrue())
+	w.adjust(cluster, func() { cluster.Spec.Paused = nil })
+	w.reconcile()
+	w.Expect(rollout.Hooked(w.machine("old-0"))).To(BeFalse())
+	w.Expect(rollout.Gated(w.machine("new-0"))).To(BeFalse())
+}
+
+// A policy that was deleted while its Cluster was paused is not there to be found when that is resumed.
+func TestAClusterThatIsResumedIsReleased(t *testing.T) {
+	w := newWorld(t, machineOf("new-0", "v2"), hostedBy("new-0", ""))
+	w.reconcile()
+	w.Expect(rollout.Gated(w.machine("new-0"))).To(BeTrue())
+	cluster := &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: "c1"}}
+	w.adjust(cluster, func() { cluster.Spec.Paused = ptr.To(true) })
+	w.Expect(w.client.Delete(t.Context(), w.policy())).To(Succeed())
+	w.reconcile()
+	w.Expect(rollout.Gated(w.machine("new-0"))).To(BeTrue())
+	w.adjust(cluster, func() { cluster.Spec.Paused = nil })
+	w.Expect(w.r.ofCluster(t.Context(), cluster)).To(HaveLen(1), "the Cluster's own event is the only one")
+	w.reconcile()
+	w.Expect(w.r.ofCluster(t.Context(), cluster)).To(BeEmpty())
+}
+
 // Two policies could only wait for each other: the older one holds, and the other says so.
 func TestTheOldestPolicyHolds(t *testing.T) {
 	w := newWorld(t, machineOf("new-0", "v2"), hostedBy("new-0", ""))
