@@ -91,7 +91,7 @@ func (p *planner) plan(pool *rules) {
 			}
 		}
 	}
-	room := &room{present: pool.present(), inFlight: progress.InFlight}
+	room := &room{present: pool.present(), inFlight: progress.InFlight, actual: true}
 	for _, old := range []bool{false, true} {
 		for _, m := range pool.Machines {
 			if m.stage() == waits && m.Outdated == old {
@@ -116,7 +116,14 @@ func (p *planner) plan(pool *rules) {
 }
 
 // room is how many Machines of a pool there are, those that this plan admits included.
-type room struct{ present, inFlight int }
+type room struct {
+	present, inFlight int
+	// actual is that of Machines that are there, and not of what a deletion would leave.
+	actual bool
+}
+
+// missing reports whether a Machine that is admitted takes the place of one that is gone already.
+func (r *room) missing(pool *rules) bool { return r != nil && r.actual && r.present < pool.Replicas }
 
 // start decides about a Machine that waits for its admission.
 func (p *planner) start(pool *rules, m Machine, room *room) {
@@ -137,9 +144,6 @@ func (p *planner) start(pool *rules, m Machine, room *room) {
 			selected = "" // nothing is missing
 		}
 		d.Reason, d.Message = p.holds(pool, room)
-		if d.Reason == WillNotFit && room.present < pool.Replicas {
-			d.Reason = "" // to wait would have it missing until the next window
-		}
 		// What is missing was validated before it was deleted, and may be what the Cluster lacks.
 		if d.Reason == "" && !pool.OnDelete && selected == "" {
 			d.Reason, d.Message = p.validatesFirst(pool, room)

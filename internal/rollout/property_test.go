@@ -237,7 +237,8 @@ func (f *fleet) judge(t *rapid.T, d Decision, before map[string]*node) {
 	}
 	rolls := (pool.replaces() || pool.owes > 0) && pool.node(d.Machine).template == pool.template
 	marks := d.Action == Mark || d.Action == Unmark
-	if (rolls && !marks || d.Action == Delete) && !f.opened() {
+	missing := d.Action == Admit && known > 0 && present < pool.replicas
+	if (rolls && !marks && !missing || d.Action == Delete) && !f.opened() {
 		t.Fatalf("%s %s at %s outside of %+v", d.Action, d.Machine, f.now, f.policy.Windows)
 	}
 	if (d.Action == Count || d.Action == Delete || d.Action == Admit && rolls) && f.suspends(pool) {

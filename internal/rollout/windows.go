@@ -187,8 +187,9 @@ func ClosedFor(windows []quoinv1.RolloutWindow, since, until time.Time) time.Dur
 // clock writes a time as the clock of its zone shows it.
 func clock(t time.Time) string { return t.Format("Mon 2006-01-02 15:04 MST") }
 
-// inWindow keeps a rollout from going on while no window is open.
-func (p *planner) inWindow(*rules, *room) (Reason, string) {
+// inWindow keeps a rollout from going on while no window is open. What is missing is made at any time, once the present
+// template is known to work: windows are there to lose no capacity at the wrong time.
+func (p *planner) inWindow(pool *rules, room *room) (Reason, string) {
 	if p.schedule.open != nil {
 		p.again(p.schedule.open.to.Sub(p.now))
 	}
@@ -196,13 +197,17 @@ func (p *planner) inWindow(*rules, *room) (Reason, string) {
 		return "", ""
 	}
 	p.again(p.schedule.next.from.Sub(p.now))
+	if room.missing(pool) && pool.in(counts) > 0 {
+		return "", ""
+	}
 	return Closed, "no window is open; the next one opens " + clock(p.schedule.next.from)
 }
 
-// fits keeps a Machine from being begun that by what the last ones took would not be done before the window closes.
-func (p *planner) fits(pool *rules, _ *room) (Reason, string) {
+// fits keeps a Machine from being begun that by what the last ones took would not be done before the window closes. What
+// is missing is made all the same, or it would be until the next window.
+func (p *planner) fits(pool *rules, room *room) (Reason, string) {
 	takes := p.takes(pool)
-	if p.schedule.open == nil || p.schedule.next.from.IsZero() || !p.now.Add(takes).After(p.schedule.open.to) {
+	if room.missing(pool) || p.schedule.open == nil || p.schedule.next.from.IsZero() || !p.now.Add(takes).After(p.schedule.open.to) {
 		return "", ""
 	}
 	if why := p.fitsNowhere(pool); why != "" {
