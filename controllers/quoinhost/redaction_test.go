@@ -9,8 +9,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math/rand/v2"
-	"net/url"
 	"strings"
 	"testing"
 
@@ -31,35 +29,31 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/redact"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/run"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh"
+	"github.com/quoin-dev/cluster-api-provider-quoin/test/secrettest"
 )
 
-// tokens are what the Secrets of a host and of its Machine hold, by the field.
-type tokens map[string]string
-
-func drawTokens() tokens {
-	const letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
-	draw := func() string {
-		text := make([]byte, 32)
-		for i := range text {
-			text[i] = letters[rand.IntN(len(letters))] //nolint:gosec // opens nothing
-		}
-		return string(text)
-	}
-	drawn := tokens{}
+// drawTokens draws what the Secrets of a host, of its Machine and of the Machine's Cluster hold.
+func drawTokens() secrettest.Tokens {
+	drawn := secrettest.Tokens{}
 	for _, field := range []string{"file", "encoded file", "command", "listed command", "boot command", "server",
 		"password",
-		"ssh", "jump", "bmc user", "bmc"} {
-		drawn[field] = draw()
+		"ssh", "jump", "bmc user", "bmc", "authority"} {
+		drawn[field] = secrettest.Draw()
 	}
 	drawn["phrase"] = "correct horse / \"battery\" staple"
-	drawn["lines"] = draw() + "\n" + draw() + "\n" + draw()
-	for _, field := range []string{"encoded file", "ssh", "jump", "bmc"} {
-		drawn[field] += "\n" + draw()
+	drawn["lines"] = secrettest.Draw() + "\n" + secrettest.Draw() + "\n" + secrettest.Draw()
+	for _, field := range []string{"encoded file", "ssh", "jump", "bmc", "authority"} {
+		drawn[field] += "\n" + secrettest.Draw()
 	}
 	return drawn
 }
 
-func (t tokens) bootstrapData() string {
+// pemOf is a key in PEM. No line of it but the first and the last is a secret.
+func pemOf(key string) string {
+	return "-----BEGIN EC PRIVATE KEY-----\n" + key + "\n-----END EC PRIVATE KEY-----\n"
+}
+
+func bootstrapDataOf(t secrettest.Tokens) string {
 	indent := func(text string) string { return strings.ReplaceAll(text, "\n", "\n    ") }
 	return fmt.Sprintf(`#cloud-config
 write_files:
@@ -74,6 +68,9 @@ write_files:
     %s
 - path: /etc/four
   content: '%s'
+- path: /etc/kubernetes/pki/ca.key
+  content: |
+    %s
 bootcmd:
 - echo %s
 runcmd:
@@ -84,58 +81,7 @@ ntp: {servers: [%s]}
 users:
 - {name: ops, passwd: %s}
 `, t["file"], base64.StdEncoding.EncodeToString([]byte("x "+t["encoded file"])), indent(t["lines"]), t["phrase"],
-		t["boot command"], t["command"], t["listed command"], t["server"], t["password"])
-}
-
-// forms are what programs make of a token.
-func (t tokens) forms() []string {
-	var forms []string
-	for _, token := range t {
-		for _, line := range append(strings.Split(token, "\n"), token) {
-			quoted, _ := json.Marshal(line)
-			forms = append(forms, line, strings.Trim(string(quoted), `"`), url.QueryEscape(line), url.PathEscape(line),
-				base64.StdEncoding.EncodeToString([]byte(line)))
-		}
-	}
-	return forms
-}
-
-// told are texts that hold every token in every form, at every place of a base64.
-func (t tokens) told() string {
-	var text strings.Builder
-	for _, form := range t.forms() {
-		text.WriteString("it says " + strings.ReplaceAll(form, "\n", "\ntail ") + ";")
-	}
-	for _, token := range t {
-		for line := range strings.SplitSeq(token, "\n") {
-			for before := range 3 {
-				text.WriteString(" " + base64.StdEncoding.EncodeToString([]byte("xyz"[:before]+line)))
-			}
-		}
-	}
-	return text.String()
-}
-
-// leaks are the tokens that a text tells.
-func (t tokens) leaks(text string) []string {
-	var found []string
-	for _, form := range t.forms() {
-		if strings.Contains(text, form) {
-			found = append(found, form)
-		}
-	}
-	for _, token := range t {
-		for line := range strings.SplitSeq(token, "\n") {
-			for before := range 3 {
-				// Without what its neighbors decide, too.
-				encoded := base64.StdEncoding.EncodeToString([]byte("xyz"[:before] + line))
-				if middle := encoded[4 : len(encoded)-4]; strings.Contains(text, middle) {
-					found = append(found, middle)
-				}
-			}
-		}
-	}
-	return found
+		indent(pemOf(t["authority"])), t["boot command"], t["command"], t["listed command"], t["server"], t["password"])
 }
 
 // printing is a host whose bootstrap data fail, and print what the host answers.
@@ -154,7 +100,7 @@ func (p *printing) Follow(ctx context.Context, host *infrav1.QuoinHost, order Fo
 // secretWorld has tokens in every Secret, and a host that prints.
 type secretWorld struct {
 	*world
-	tokens tokens
+	tokens secrettest.Tokens
 	host   *scripted
 	said   *events.FakeRecorder
 	logs   *strings.Builder
@@ -170,7 +116,7 @@ func newSecretWorld(t *testing.T, namespace string) *secretWorld {
 	quoinMachine.Spec.ProviderID, quoinMachine.Spec.HostNamespaces = "quoin://"+namespace+"/h1/0123abcd",
 		[]string{namespace}
 	w := &secretWorld{tokens: drawTokens(), host: &scripted{answers: map[string]string{}}, logs: &strings.Builder{}}
-	secret.Data["value"] = []byte(w.tokens.bootstrapData())
+	secret.Data["value"] = []byte(bootstrapDataOf(w.tokens))
 	objects := []client.Object{host, cluster, quoinCluster, machine, quoinMachine, secret}
 	for name, data := range map[string]map[string][]byte{
 		"ssh":  {"ssh-privatekey": []byte(w.tokens["ssh"])},
@@ -226,10 +172,15 @@ func TestNoSecretSurfaces(t *testing.T) {
 	for _, namespace := range []string{"hosts", "team"} {
 		t.Run(namespace, func(t *testing.T) {
 			w := newSecretWorld(t, namespace)
-			w.prints("before\ntail " + w.tokens.told() + "\ntail error: it failed with " + w.tokens["command"])
+			// Of what kubeadm itself makes on a host no Secret says what it is.
+			made := secrettest.Tokens{"key": secrettest.Draw() + "\n" + secrettest.Draw()}
+			encoded := base64.StdEncoding.EncodeToString([]byte(pemOf(made["key"])))
+			w.prints("before\ntail " + w.tokens.Printed() + "\ntail     client-key-data: " + encoded + "\ntail " +
+				`{"user":{"client-key-data":"` + encoded + `"}}` + "\ntail " +
+				strings.ReplaceAll(pemOf(made["key"]), "\n", "\ntail ") + "error: it failed with " + w.tokens["command"])
 			w.untilReason(infrav1.HostProvisionedCondition, infrav1.HostStepFailedReason)
 			host, all := w.surface()
-			w.g.Expect(w.tokens.leaks(all)).To(BeEmpty())
+			w.g.Expect(append(w.tokens.Leaks(all), made.Leaks(all)...)).To(BeEmpty())
 			w.g.Expect(all).To(ContainSubstring("error: it failed with "+redact.Mark), "the rest is told")
 			if namespace == "hosts" {
 				w.g.Expect(host).NotTo(ContainSubstring("it failed with"), "to its own namespace")
@@ -278,14 +229,14 @@ func TestAnErrorOfAHostTellsNoSecret(t *testing.T) {
 			w := newSecretWorld(t, "hosts")
 			w.prints("x")
 			// Of many lines the last few are told.
-			said := "it said: " + strings.ReplaceAll(w.tokens.told(), "\n", " ")
+			said := "it said: " + strings.ReplaceAll(w.tokens.Printed(), "\n", " ")
 			w.room.set(func() { w.room.errs["provision"] = fail(said) })
 			w.until("tried", func(*infrav1.QuoinHost) bool { return w.room.count("provision") > 1 })
 			_, all := w.surface()
 			w.g.Expect(all).To(ContainSubstring("it said"))
-			w.g.Expect(w.tokens.leaks(all)).To(BeEmpty())
-			answer := w.r.redacted(t.Context(), w.world.host(), fail(w.tokens.told()))
-			w.g.Expect(w.tokens.leaks(answer.Error())).To(BeEmpty())
+			w.g.Expect(w.tokens.Leaks(all)).To(BeEmpty())
+			answer := w.r.redacted(t.Context(), w.world.host(), fail(w.tokens.Printed()))
+			w.g.Expect(w.tokens.Leaks(answer.Error())).To(BeEmpty())
 		})
 	}
 }
@@ -342,7 +293,7 @@ func TestAFindingOfAVerificationTellsNoSecret(t *testing.T) {
 		w.g.Expect(err).NotTo(HaveOccurred())
 		w.g.Expect(verified.Findings).NotTo(BeEmpty())
 		all := fmt.Sprint(verified.Findings, verified.Skipped)
-		w.g.Expect(w.tokens.leaks(all)).To(BeEmpty())
+		w.g.Expect(w.tokens.Leaks(all)).To(BeEmpty())
 		w.g.Expect(all).NotTo(Or(ContainSubstring(made[:redact.Least]), ContainSubstring(second[:redact.Least]),
 			ContainSubstring("hunter22")))
 		w.g.Expect(all).To(And(ContainSubstring("rules of iptables: "+redact.Mark+" fails"), ContainSubstring(id),
