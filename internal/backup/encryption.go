@@ -19,17 +19,27 @@ const maxRecipients = 64
 type Recipients []age.Recipient
 
 // ParseRecipients reads age public keys, one per line; empty lines and those that begin with # are skipped. An
-// identity, which is a private key, is refused: it must not lie beside what it opens.
+// identity, which is a private key, is refused: it must not lie beside what it opens. What it says of an error shows
+// nothing of a line, which may be a secret in the wrong place.
 func ParseRecipients(raw []byte) (Recipients, error) {
+	var recipients Recipients
 	for i, line := range strings.Split(string(raw), "\n") {
-		if strings.HasPrefix(strings.ToUpper(strings.TrimSpace(line)), "AGE-SECRET-KEY-") {
+		line = strings.TrimSpace(line)
+		if line == "" || strings.HasPrefix(line, "#") {
+			continue
+		}
+		if strings.HasPrefix(strings.ToUpper(line), "AGE-SECRET-KEY-") {
 			return nil, fmt.Errorf("line %d is a private key: keep it elsewhere, and put its public key (age-keygen -y) here",
 				i+1)
 		}
+		parsed, err := age.ParseRecipients(strings.NewReader(line))
+		if err != nil {
+			return nil, fmt.Errorf("line %d is no age public key (age1..., as age-keygen -y prints it)", i+1)
+		}
+		recipients = append(recipients, parsed...)
 	}
-	recipients, err := age.ParseRecipients(bytes.NewReader(raw))
-	if err != nil {
-		return nil, err
+	if len(recipients) == 0 {
+		return nil, errors.New("it holds no age public key (age1..., one per line)")
 	}
 	if len(recipients) > maxRecipients {
 		return nil, fmt.Errorf("%d recipients are more than %d", len(recipients), maxRecipients)
