@@ -36,7 +36,7 @@ func TestNothingIsRememberedOfControlPlanesThatAreGone(t *testing.T) {
 			testutil.CollectAndCount(attempts)
 	}
 	own, counted, most := memorytest.Entries(w.r), series(), map[string]int{}
-	for i := range 300 {
+	for i := range memorytest.Lives {
 		key := client.ObjectKey{Namespace: key.Namespace, Name: fmt.Sprintf("cp%d", i)}
 		reconcile := func() {
 			t.Helper()

@@ -30,7 +30,6 @@ import (
 	"sigs.k8s.io/cluster-api/util/conditions"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
@@ -161,7 +160,7 @@ func newWorld(t *testing.T, spec *controlplanev1.EtcdBackup) *world {
 			&infrav1.QuoinHost{ObjectMeta: metav1.ObjectMeta{Namespace: "hosts", Name: name}})
 		w.members = append(w.members, etcd.Member{ID: uint64(i), Name: "node-" + name, Leader: i == 1, Answers: true})
 	}
-	w.api = fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).
+	w.api = clienttest.Unmanaged(scheme).WithObjects(objects...).
 		WithStatusSubresource(&controlplanev1.QuoinControlPlane{}, &clusterv1.Machine{}, &infrav1.QuoinMachine{},
 			&infrav1.QuoinHost{}).
 		WithInterceptorFuncs(interceptor.Funcs{SubResourcePatch: func(ctx context.Context, c client.Client, sub string,

@@ -18,7 +18,7 @@ func TestNothingIsRememberedOfChecksThatAreGone(t *testing.T) {
 	again := w.check()
 	again.ResourceVersion = ""
 	most := 0
-	for i := range 300 {
+	for i := range memorytest.Lives {
 		w.Expect(w.reconcile()).To(Succeed()) // the condition Paused
 		w.Expect(w.reconcile()).To(Succeed())
 		most = max(most, memorytest.Entries(w.r)[".calls.calls"])

@@ -23,7 +23,6 @@ import (
 	"sigs.k8s.io/cluster-api/util/conditions"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
@@ -69,7 +68,7 @@ func newWorld(t *testing.T, funcs interceptor.Funcs) *world {
 		Spec: quoinv1.PreflightCheckSpec{ClusterName: "c1", Version: "v1.36.3"}}
 	cluster := &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: "prod", Name: "c1", UID: "1"}}
 	cluster.Status.Initialization.ControlPlaneInitialized = ptr.To(true)
-	w.client = fake.NewClientBuilder().WithScheme(scheme).WithObjects(check, cluster).
+	w.client = clienttest.Unmanaged(scheme).WithObjects(check, cluster).
 		WithStatusSubresource(check, cluster).WithInterceptorFuncs(funcs).Build()
 	w.r = &Reconciler{Client: w.client, APIReader: w.client, ClusterCache: down{}, Recorder: w.events,
 		Checks: []preflight.Check{{Name: "Nodes", Look: w.look}}}

@@ -16,7 +16,6 @@ import (
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util/conditions"
@@ -37,7 +36,7 @@ func newWorld(t *testing.T, objects ...client.Object) *world {
 	scheme := clienttest.Scheme(corev1.AddToScheme, clusterv1.AddToScheme, infrav1.AddToScheme,
 		controlplanev1.AddToScheme)
 	w := &world{t: t, g: NewWithT(t)}
-	w.client = fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).
+	w.client = clienttest.Unmanaged(scheme).WithObjects(objects...).
 		WithStatusSubresource(&infrav1.QuoinHost{}, &infrav1.QuoinMachine{}, &infrav1.QuoinCluster{}, &clusterv1.Cluster{},
 			&controlplanev1.QuoinControlPlane{}).Build()
 	w.r = &Reconciler{Client: w.client, APIReader: w.client}

@@ -17,10 +17,9 @@ import (
 
 // Half are deleted while they are inspected, by a claimless deletion that the finalizer holds for one reconcile.
 func TestNothingIsRememberedOfHostsThatAreGone(t *testing.T) {
-	const hosts = 300
 	w := newWorld(t)
 	most, counted := 0, len(states.of)
-	for i := range hosts {
+	for i := range memorytest.Lives {
 		host := newHost()
 		host.Namespace, host.UID, host.Spec.HostKeys = fmt.Sprintf("hosts-%d", i), types.UID(fmt.Sprintf("uid-%d", i)), []string{keyA}
 		w.key.Namespace = host.Namespace

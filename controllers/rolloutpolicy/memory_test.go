@@ -23,9 +23,9 @@ import (
 func TestNothingIsRememberedOfClustersThatAreGone(t *testing.T) {
 	w := newWorld(t)
 	w.r.pace()
-	reconcile := func(key client.ObjectKey) {
+	reconcile := func(key client.ObjectKey, times int) {
 		t.Helper()
-		for range 4 {
+		for range times {
 			_, err := w.r.Reconcile(t.Context(), ctrl.Request{NamespacedName: key})
 			w.Expect(err).NotTo(HaveOccurred())
 			w.clock.Step(mostRest)
@@ -38,7 +38,7 @@ func TestNothingIsRememberedOfClustersThatAreGone(t *testing.T) {
 		return n + testutil.CollectAndCount(machineSeconds)
 	}
 	before, most := series(), map[string]int{}
-	for i := range 300 {
+	for i := range memorytest.Lives {
 		name := fmt.Sprintf("d%d", i)
 		key := client.ObjectKey{Namespace: namespace, Name: name}
 		cluster := &clusterv1.Cluster{}
@@ -46,7 +46,7 @@ func TestNothingIsRememberedOfClustersThatAreGone(t *testing.T) {
 		policy := policyOf("of-"+name, w.clock.Now())
 		policy.Spec.ClusterName = name
 		w.make(cluster, policy)
-		reconcile(key)
+		reconcile(key, 4)
 		machineSeconds.WithLabelValues(key.Namespace, key.Name).Observe(1)
 		w.Expect(series()).To(BeNumerically(">", before+1))
 		for path, n := range memorytest.Entries(w.r) {
@@ -55,10 +55,10 @@ func TestNothingIsRememberedOfClustersThatAreGone(t *testing.T) {
 		for _, object := range [][]client.Object{{policy, cluster}, {cluster, policy}}[i%2] {
 			w.Expect(w.client.Delete(t.Context(), object)).To(Succeed())
 			if i%3 > 0 {
-				reconcile(key)
+				reconcile(key, 2)
 			}
 		}
-		reconcile(key)
+		reconcile(key, 2)
 	}
 	w.Expect(series()).To(Equal(before))
 	w.Expect(most).To(And(HaveKey(".held"), HaveKey(".refusals"), HaveKey(".rest.until"), HaveKey(".words.written")))

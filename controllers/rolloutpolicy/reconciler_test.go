@@ -24,12 +24,12 @@ import (
 	"sigs.k8s.io/cluster-api/util/conditions"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/rollout"
+	"github.com/quoin-dev/cluster-api-provider-quoin/test/clienttest"
 )
 
 const namespace = "prod"
@@ -71,7 +71,7 @@ func newWorld(t *testing.T, objects ...client.Object) *world {
 		all = append(all, machineOf(fmt.Sprint("old-", i), "v1"), hostedBy(fmt.Sprint("old-", i),
 			fmt.Sprintf("quoin://%s/host-%d/old-%d", namespace, i, i)))
 	}
-	w.client = fake.NewClientBuilder().WithScheme(scheme).WithObjects(all...).
+	w.client = clienttest.Unmanaged(scheme).WithObjects(all...).
 		WithStatusSubresource(cluster, policy, &clusterv1.Machine{}).Build()
 	w.adjust(blue, func() {
 		rolling := &blue.Spec.Rollout.Strategy.RollingUpdate

@@ -19,7 +19,7 @@ func TestNothingIsRememberedOfObjectsThatAreGone(t *testing.T) {
 	g := NewWithT(t)
 	c := New(Options{MaxConcurrent: 4})
 	defer c.Close()
-	for i := range 1000 {
+	for i := range memorytest.Lives {
 		key := types.NamespacedName{Namespace: fmt.Sprintf("n%d", i), Name: "h"}
 		call := func(ctx context.Context) (int, error) {
 			if i%3 == 1 {

@@ -15,10 +15,11 @@ import (
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	clocktesting "k8s.io/utils/clock/testing"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh"
+	"github.com/quoin-dev/cluster-api-provider-quoin/test/clienttest"
 	"github.com/quoin-dev/cluster-api-provider-quoin/test/memorytest"
 )
 
@@ -26,7 +27,7 @@ import (
 func TestNothingIsRememberedOfHostsThatAreGone(t *testing.T) {
 	g, server, host, before := setup(t)
 	host.Spec.HostKeys = []string{ssh.FormatHostKey(server.HostKey())}
-	credentials, client := &corev1.Secret{}, fake.NewClientBuilder().Build()
+	credentials, client := &corev1.Secret{}, clienttest.Unmanaged(clientgoscheme.Scheme).Build()
 	g.Expect(before.reader.Get(t.Context(), types.NamespacedName{Namespace: "hosts", Name: "ssh"}, credentials)).
 		To(Succeed())
 	ticks := clocktesting.NewFakeClock(time.Now())
@@ -41,7 +42,7 @@ func TestNothingIsRememberedOfHostsThatAreGone(t *testing.T) {
 	t.Cleanup(c.Close)
 	c.recent.now = ticks.Now
 	most := map[string]int{}
-	for i := range 300 {
+	for i := range memorytest.Lives {
 		own := credentials.DeepCopy()
 		own.Name, own.ResourceVersion = fmt.Sprintf("ssh-%d", i), ""
 		g.Expect(client.Create(t.Context(), own)).To(Succeed())

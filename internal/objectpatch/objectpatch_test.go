@@ -12,7 +12,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/cluster-api/util/conditions"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
@@ -37,7 +36,7 @@ func newWorld(t *testing.T) *world {
 	scheme := clienttest.Scheme(infrav1.AddToScheme)
 	stored := &infrav1.QuoinCluster{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "c",
 		Finalizers: []string{finalizer}}}
-	w.client = fake.NewClientBuilder().WithScheme(scheme).WithObjects(stored).WithStatusSubresource(stored).
+	w.client = clienttest.Unmanaged(scheme).WithObjects(stored).WithStatusSubresource(stored).
 		WithInterceptorFuncs(interceptor.Funcs{
 			Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch,
 				options ...client.PatchOption) error {

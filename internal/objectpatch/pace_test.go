@@ -56,7 +56,7 @@ func TestNothingIsRememberedOfObjectsThatAreGone(t *testing.T) {
 	w := newWorld(t)
 	now := time.Now()
 	pace := &Pace{Now: func() time.Time { return now }}
-	for i := range 1000 {
+	for i := range memorytest.Lives {
 		cluster := w.read()
 		cluster.UID = types.UID(strconv.Itoa(i))
 		helper := w.helper(cluster)

@@ -18,7 +18,7 @@ import (
 func TestNothingIsRememberedOfSecretsThatNobodyNeeds(t *testing.T) {
 	b := newBench(t, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "host"}})
 	most := 0
-	for i := range 100 {
+	for i := range memorytest.Lives {
 		name := fmt.Sprintf("s%d", i)
 		b.Expect(b.client.Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: name}})).
 			To(Succeed())

@@ -15,10 +15,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	clusterctlv1 "sigs.k8s.io/cluster-api/cmd/clusterctl/api/v1alpha3"
+
+	"github.com/quoin-dev/cluster-api-provider-quoin/test/clienttest"
 )
 
 const finalizer = "quoin.test/secret-protection"
@@ -40,7 +41,7 @@ type bench struct {
 func newBench(t *testing.T, objects ...client.Object) *bench {
 	t.Helper()
 	b := &bench{WithT: NewWithT(t), t: t, now: time.Now(), needed: map[string]bool{}}
-	b.client = fake.NewClientBuilder().WithScheme(clientgoscheme.Scheme).WithObjects(objects...).
+	b.client = clienttest.Unmanaged(clientgoscheme.Scheme).WithObjects(objects...).
 		WithInterceptorFuncs(interceptor.Funcs{
 			Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, object client.Object,
 				options ...client.GetOption) error {

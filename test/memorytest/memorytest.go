@@ -14,6 +14,9 @@ import (
 	"unsafe"
 )
 
+// Lives is how many objects are made and deleted, one after the other, before nothing may be remembered of any.
+const Lives = 1000
+
 // Entries counts the entries of every map below root, by its path, empty ones left out: fields of any visibility are
 // followed through structs, pointers and maps of this module, with the mutexes of each struct locked. Interfaces are
 // not followed: behind them are clients and what stands for hosts. Whatever remembers something behind one is a root of
