@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	clusterctlv1 "sigs.k8s.io/cluster-api/cmd/clusterctl/api/v1alpha3"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -23,7 +24,8 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/test/memorytest"
 )
 
-// Half are deleted while their store is looked into, and half when it was. One stays all the time.
+// Half go while their store is looked into, and half when it was. One in three is moved to another management cluster,
+// and leaves its Secrets. One stays all the time.
 func TestNothingIsRememberedOfControlPlanesThatAreGone(t *testing.T) {
 	w := newWorld(t, toVolume("0 */6 * * *"))
 	w.settle()
@@ -71,6 +73,11 @@ func TestNothingIsRememberedOfControlPlanesThatAreGone(t *testing.T) {
 			reconcile()
 			observe(key, time.Second, nil)
 			observeNewest(key, &backup.Metadata{})
+		}
+		if i%3 == 2 {
+			w.Expect(w.api.Get(t.Context(), key, plane)).To(Succeed())
+			plane.Annotations, plane.Finalizers = map[string]string{clusterctlv1.DeleteForMoveAnnotation: ""}, nil
+			w.Expect(w.api.Update(t.Context(), plane)).To(Succeed())
 		}
 		w.Expect(w.api.Delete(t.Context(), plane)).To(Succeed())
 		reconcile()

@@ -174,6 +174,7 @@ func (r *Reconciler) forget(key types.NamespacedName) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.known, key)
+	r.protection.Forget(key)
 	forgetMetrics(key)
 }
 

@@ -270,5 +270,6 @@ func (r *Reconciler) forget(key types.NamespacedName) {
 	}
 	r.pace.forget(key)
 	r.confirmed.forget(key)
+	r.secrets.Forget(key)
 	states.forget(key)
 }

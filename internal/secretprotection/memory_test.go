@@ -10,6 +10,7 @@ import (
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/quoin-dev/cluster-api-provider-quoin/test/memorytest"
 )
@@ -37,4 +38,16 @@ func TestNothingIsRememberedOfSecretsThatNobodyNeeds(t *testing.T) {
 	b.keep()
 	b.Expect(most).To(Equal(1))
 	b.Expect(memorytest.Text(memorytest.Entries(b.p))).To(BeEmpty())
+}
+
+// A move takes the object away without a release, and its Secret too, or leaves that where it is.
+func TestNothingIsRememberedForAnObjectThatWasMovedAway(t *testing.T) {
+	b := newBench(t, host(), key("ssh"))
+	b.keep("ssh")
+	b.p.Forget(client.ObjectKey{Namespace: "n", Name: "other"})
+	b.Expect(memorytest.Text(memorytest.Entries(b.p))).To(Equal("seen: 1"))
+	b.p.Forget(client.ObjectKey{Namespace: "n", Name: "host"})
+	b.Expect(memorytest.Text(memorytest.Entries(b.p))).To(BeEmpty())
+	b.keep("ssh")
+	b.Expect(b.gets).To(Equal(2), "whoever refers to it looks at it again")
 }

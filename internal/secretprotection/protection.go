@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -44,6 +45,8 @@ type Protection struct {
 type sighting struct {
 	at     time.Time
 	reason string
+	// by whom it was looked at, the last who refers to it: it is forgotten with that object.
+	by client.ObjectKey
 }
 
 // Referrer is an object that refers to Secrets of its namespace.
@@ -57,7 +60,8 @@ type Referrer struct {
 
 // Keep protects the Secrets that the object refers to, and releases those that it no longer refers to. The object must
 // not be paused, nor in the hands of clusterctl move. A Secret that does not exist is no error: who needs it says so.
-// The verdicts are about Secrets that are not as they should be, each once per process and reason.
+// The verdicts are about Secrets that are not as they should be, each once per process and reason, as long as the
+// object stays.
 func (p *Protection) Keep(ctx context.Context, r Referrer) ([]Verdict, error) {
 	recorded := recordedBy(r.Object)
 	if err := p.record(ctx, r.Object, names(append(slices.Clone(recorded), r.Secrets...)...)); err != nil {
@@ -66,7 +70,7 @@ func (p *Protection) Keep(ctx context.Context, r Referrer) ([]Verdict, error) {
 	var changed []Verdict
 	var errs []error
 	for _, name := range r.Secrets {
-		verdict, isNew, err := p.keep(ctx, client.ObjectKey{Namespace: r.Object.GetNamespace(), Name: name})
+		verdict, isNew, err := p.keep(ctx, client.ObjectKeyFromObject(r.Object), name)
 		if err != nil {
 			errs = append(errs, err)
 		} else if isNew && !verdict.Allowed {
@@ -88,6 +92,14 @@ func (p *Protection) Keep(ctx context.Context, r Referrer) ([]Verdict, error) {
 // go afterwards, and not before.
 func (p *Protection) Release(ctx context.Context, r Referrer) error {
 	return p.releaseAll(ctx, r, names(append(recordedBy(r.Object), r.Secrets...)...))
+}
+
+// Forget drops what is remembered for an object that is gone without Release: moved to another management cluster, or
+// robbed of its finalizers. Whoever else refers to its Secrets looks at them again.
+func (p *Protection) Forget(object client.ObjectKey) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	maps.DeleteFunc(p.seen, func(_ client.ObjectKey, s sighting) bool { return s.by == object })
 }
 
 // Holds reports whether the object has Secrets protected, or had and did not release them.
@@ -128,7 +140,10 @@ func (p *Protection) record(ctx context.Context, object client.Object, protected
 	return nil
 }
 
-func (p *Protection) keep(ctx context.Context, key client.ObjectKey) (verdict Verdict, isNew bool, err error) {
+func (p *Protection) keep(
+	ctx context.Context, by client.ObjectKey, name string,
+) (verdict Verdict, isNew bool, err error) {
+	key := client.ObjectKey{Namespace: by.Namespace, Name: name}
 	last, known := p.recall(key)
 	if known && p.now().Sub(last.at) < recheck {
 		return Verdict{Allowed: true}, false, nil
@@ -152,7 +167,7 @@ func (p *Protection) keep(ctx context.Context, key client.ObjectKey) (verdict Ve
 		return Verdict{Allowed: true}, false, nil
 	}
 	verdict = Movable(secret)
-	p.remember(key, sighting{p.now(), verdict.Reason})
+	p.remember(key, sighting{p.now(), verdict.Reason, by})
 	return verdict, last.reason != verdict.Reason, nil
 }
 
