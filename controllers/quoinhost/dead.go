@@ -147,8 +147,8 @@ func (r *reconciliation) cycle(ctx context.Context) result {
 	if r.powerHeld("cycling its power") {
 		return onEvent()
 	}
-	_, done, err := r.changePower(ctx, "cycle", r.controller.Power.Cycle)
-	if res, ok := r.powerUnvouched(err); ok {
+	_, done, err := r.changePower(ctx, orderCycle, r.controller.Power.Cycle)
+	if res, ok := r.powerWithheld(err); ok {
 		return res
 	}
 	var refused *redfish.RefusedError
@@ -174,8 +174,8 @@ func (r *reconciliation) fence(ctx context.Context) result {
 	if r.powerHeld("powering it off") {
 		return onEvent()
 	}
-	state, done, err := r.changePower(ctx, "off", r.controller.Power.Off)
-	if res, ok := r.powerUnvouched(err); ok {
+	state, done, err := r.changePower(ctx, orderOff, r.controller.Power.Off)
+	if res, ok := r.powerWithheld(err); ok {
 		return res
 	}
 	switch {

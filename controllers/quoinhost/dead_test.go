@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
@@ -182,6 +184,114 @@ func TestAHostThatABootBringsBackIsResetAsUsual(t *testing.T) {
 	w.g.Expect(w.bmc.told()).To(Equal([]string{"cycle"}))
 	w.g.Expect(condition1(host, infrav1.HostFencedCondition)).To(BeNil())
 	w.g.Expect(host.Status.UnreachableSince).To(BeNil())
+}
+
+// toldTo leads to an order for the power of a silent host, and has something happen before the BMC hears it.
+func toldTo(t *testing.T, order string, during func(*world, context.Context)) *world {
+	w := silentWorld(t, withBMC)
+	deleteMachine(w)
+	before := 0
+	if order == "off" {
+		w.until("cycled", func(*infrav1.QuoinHost) bool { return len(w.bmc.told()) == 1 })
+		before = 1
+	}
+	happened := false
+	w.bmc.during = func(ctx context.Context) {
+		if !happened {
+			happened = true
+			during(w, ctx)
+		}
+	}
+	w.until("about to be told", func(*infrav1.QuoinHost) bool { return happened })
+	w.g.Expect(w.bmc.told()).To(HaveLen(before), "an order that was withdrawn")
+	return w
+}
+
+func TestAnOrderToABMCIsWithdrawnWhenTheHostAnswers(t *testing.T) {
+	for _, order := range []string{"cycle", "off"} {
+		t.Run(order, func(t *testing.T) {
+			w := toldTo(t, order, func(w *world, ctx context.Context) {
+				w.room.set(func() { w.room.err = nil })
+				for range 100 {
+					res, err := w.r.Reconcile(w.ctx, request(w))
+					w.g.Expect(err).NotTo(HaveOccurred())
+					w.g.Eventually(func() bool {
+						_, _, asked := w.r.Calls.Running(w.key)
+						return asked
+					}, "1m", "1ms").Should(BeFalse())
+					if w.host().Status.UnreachableSince == nil {
+						break
+					}
+					w.now = w.now.Add(min(res.RequeueAfter, 10*time.Second))
+				}
+				w.g.Expect(ctx.Err()).To(MatchError(context.Canceled), "the order is called back at once")
+			})
+			host := w.until("clean", (*infrav1.QuoinHost).Released)
+			w.g.Expect(host.GivenUp()).To(BeFalse())
+		})
+	}
+}
+
+// A process that does not hear the host itself, as one behind a full queue, looks before it orders.
+func TestAnOrderToABMCIsGivenOnlyAsItWasAgreed(t *testing.T) {
+	for name, change := range map[string]func(*infrav1.QuoinHost){
+		"the host answered": func(h *infrav1.QuoinHost) { h.Status.UnreachableSince = nil },
+		"it fell silent again": func(h *infrav1.QuoinHost) {
+			h.Status.UnreachableSince.Time = h.Status.UnreachableSince.Add(time.Minute)
+		},
+		"another claim":              func(h *infrav1.QuoinHost) { h.Spec.ConsumerRef.Claim = "ffffffff" },
+		"no claim":                   func(h *infrav1.QuoinHost) { h.Spec.ConsumerRef = nil },
+		"another generation":         func(h *infrav1.QuoinHost) { h.Spec.ClaimGeneration++ },
+		"another management cluster": func(h *infrav1.QuoinHost) { h.Spec.ManagedBy = "another" },
+		"another BMC":                func(h *infrav1.QuoinHost) { h.Spec.BMC.Address = "https://192.0.2.112" },
+		"maintenance":                func(h *infrav1.QuoinHost) { h.Spec.Maintenance = &infrav1.Maintenance{Reason: "fans"} },
+		"paused":                     func(h *infrav1.QuoinHost) { h.Annotations[clusterv1.PausedAnnotation] = "" },
+		"detached":                   func(h *infrav1.QuoinHost) { h.Annotations[infrav1.DetachedAnnotation] = "" },
+		"held":                       func(h *infrav1.QuoinHost) { h.Spec.HeldFor = &infrav1.HostHold{Reason: "a move"} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			toldTo(t, "off", func(w *world, _ context.Context) {
+				host := w.host()
+				status := host.DeepCopy()
+				if host.Annotations == nil {
+					host.Annotations = map[string]string{}
+				}
+				change(host)
+				change(status)
+				status.Spec, status.Annotations = host.Spec, host.Annotations
+				w.g.Expect(w.client.Update(context.Background(), host)).To(Succeed())
+				status.ResourceVersion = host.ResourceVersion
+				w.g.Expect(w.client.Status().Update(context.Background(), status)).To(Succeed())
+			})
+		})
+	}
+}
+
+// That an order was withheld is no failure of the BMC, for which AfterTimeout would let the host go unfenced.
+func TestAnOrderThatIsWithheldLetsNobodyGo(t *testing.T) {
+	var broken bool
+	w := silentWorld(t, func(h *infrav1.QuoinHost) {
+		withBMC(h)
+		h.Spec.Unreachable.Release = infrav1.UnreachableReleaseAfterTimeout
+	})
+	w.r.APIReader = interceptor.NewClient(w.watching(), interceptor.Funcs{Get: func(ctx context.Context,
+		c client.WithWatch, key client.ObjectKey, object client.Object, options ...client.GetOption) error {
+		if _, isHost := object.(*infrav1.QuoinHost); isHost && broken {
+			return errors.New("the API server is away")
+		}
+		return c.Get(ctx, key, object, options...)
+	}})
+	broken = true
+	deleteMachine(w)
+	w.until("withheld", func(h *infrav1.QuoinHost) bool {
+		c := condition1(h, infrav1.HostFencedCondition)
+		return c != nil && strings.Contains(c.Message, "the API server is away")
+	})
+	w.never("was given up", (*infrav1.QuoinHost).GivenUp, 10)
+	w.g.Expect(w.bmc.told()).To(BeEmpty())
+	broken = false
+	host := w.until("given up", (*infrav1.QuoinHost).GivenUp)
+	w.g.Expect(host.Fenced()).To(BeTrue())
 }
 
 func TestOnlyPowerThatWasReadBackFences(t *testing.T) {

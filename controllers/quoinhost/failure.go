@@ -260,6 +260,7 @@ func (r *reconciliation) noteCredentials() {
 // runs notes that something answers at the host's address, so that it counts neither as silent nor as fenced.
 func (r *reconciliation) runs() {
 	r.running = true
+	r.withdrawPower()
 	// A person's word for its power was about this silence.
 	delete(r.host.Annotations, infrav1.PowerOffAnnotation)
 	r.host.Status.UnreachableSince = nil

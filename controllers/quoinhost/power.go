@@ -9,6 +9,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -22,17 +23,24 @@ import (
 // powerOff is what a BMC says of a host that cannot run.
 const powerOff = string(redfish.Off)
 
+// Orders that take the power from a host, if only for a moment.
+const (
+	orderCycle = "cycle"
+	orderOff   = "off"
+)
+
 // Power changes the power of hosts through their BMCs. Each method is one bounded conversation, apart from those with
 // the host itself, so that neither waits for the other.
 type Power interface {
 	// State is what the BMC says now: On, Off, PoweringOn or PoweringOff.
 	State(ctx context.Context, host *infrav1.QuoinHost) (string, error)
-	// Off turns the host off, and returns when that was read back.
-	Off(ctx context.Context, host *infrav1.QuoinHost) error
+	// Off turns the host off, and returns when that was read back. due is asked right before the order, which is not
+	// given where it returns an error; nil lets it pass.
+	Off(ctx context.Context, host *infrav1.QuoinHost, due func(context.Context) error) error
 	// On turns the host on.
 	On(ctx context.Context, host *infrav1.QuoinHost) error
-	// Cycle makes the host boot.
-	Cycle(ctx context.Context, host *infrav1.QuoinHost) error
+	// Cycle makes the host boot. due is as that of Off.
+	Cycle(ctx context.Context, host *infrav1.QuoinHost, due func(context.Context) error) error
 }
 
 // powerOrder tells a host's BMC something beside the workers, and reads back what the power is then.
@@ -57,6 +65,14 @@ func (r *reconciliation) powerOrder(op string,
 		r.notePower(state)
 	}
 	return state, done, err
+}
+
+// withdrawPower ends an order that would take the power from a host which answers. What only asks its BMC goes on.
+func (r *reconciliation) withdrawPower() {
+	op, _, runs := r.controller.PowerCalls.Running(r.key())
+	if kind, _, _ := strings.Cut(op, " "); runs && (kind == orderCycle || kind == orderOff) {
+		r.controller.PowerCalls.Cancel(r.key())
+	}
 }
 
 func (r *reconciliation) notePower(state string) {

@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -198,9 +199,10 @@ func (r *reconciliation) noteVoice(record *owner.Record) {
 }
 
 // changePower is a powerOrder that changes the power of a silent host, after another host vouched for this management
-// cluster.
+// cluster. Right before the order the host is looked at again: it was agreed minutes ago, and longer where it waited.
 func (r *reconciliation) changePower(ctx context.Context, op string,
-	fn func(context.Context, *infrav1.QuoinHost) error) (state string, done bool, err error) {
+	fn func(context.Context, *infrav1.QuoinHost, func(context.Context) error) error,
+) (state string, done bool, err error) {
 	peers, err := r.peers(ctx)
 	if err != nil {
 		return "", true, err
@@ -210,8 +212,37 @@ func (r *reconciliation) changePower(ctx context.Context, op string,
 		if err := r.controller.vouch(ctx, peers, word); err != nil {
 			return err
 		}
-		return fn(ctx, host)
+		return fn(ctx, host, func(ctx context.Context) error { return r.controller.powerDue(ctx, host) })
 	})
+}
+
+// withheldError says why an order to a BMC was not given although it had been agreed.
+type withheldError struct{ why string }
+
+func (e *withheldError) Error() string { return e.why }
+
+// powerDue returns *withheldError unless the QuoinHost is as it was when an order for its power was agreed: this
+// claim, this silence, this BMC, and nobody who keeps it as it is. It asks the API server itself.
+func (r *Reconciler) powerDue(ctx context.Context, agreed *infrav1.QuoinHost) error {
+	live, why := &infrav1.QuoinHost{}, ""
+	err := r.APIReader.Get(ctx, client.ObjectKeyFromObject(agreed), live)
+	switch {
+	case err != nil:
+		why = fmt.Sprintf("it could not be looked at once more before the order: %v", err)
+	case live.UID != agreed.UID, live.Spec.ClaimGeneration != agreed.Spec.ClaimGeneration,
+		live.Spec.ManagedBy != agreed.Spec.ManagedBy,
+		!equality.Semantic.DeepEqual(live.Spec.ConsumerRef, agreed.Spec.ConsumerRef):
+		why = "its claim is another one since the order was agreed"
+	case !live.Status.UnreachableSince.Equal(agreed.Status.UnreachableSince):
+		why = "it has answered since the order was agreed"
+	case computerOf(live.Spec.BMC) != computerOf(agreed.Spec.BMC):
+		why = "spec.bmc was changed since the order was agreed"
+	case live.Spec.Maintenance != nil, live.Spec.HeldFor != nil, annotations.HasPaused(live), isDetached(live):
+		why = "it is in maintenance, paused, held or detached since the order was agreed"
+	default:
+		return nil
+	}
+	return &withheldError{why}
 }
 
 // mayPowerOff reports whether a person said of this very claim that its host may be powered off from here.
@@ -220,8 +251,14 @@ func (r *reconciliation) mayPowerOff() bool {
 	return id != "" && r.host.Annotations[infrav1.PowerOffAnnotation] == id
 }
 
-// powerUnvouched says why the power stays as it is; ok is false when err says something else.
-func (r *reconciliation) powerUnvouched(err error) (res result, ok bool) {
+// powerWithheld says why the power stays as it is; ok is false when err says something else.
+func (r *reconciliation) powerWithheld(err error) (res result, ok bool) {
+	if withheld, isWithheld := errors.AsType[*withheldError](err); isWithheld {
+		// No BMC failed. What is due now, the next look decides.
+		r.notFenced(infrav1.HostPoweringReason, fmt.Sprintf("%s; its power is left as it is, because %v", r.silent(),
+			withheld))
+		return after(r.timings().Next), true
+	}
 	var unvouched *unvouchedError
 	if !errors.As(err, &unvouched) {
 		return result{}, false

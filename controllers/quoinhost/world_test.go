@@ -4,6 +4,7 @@
 package quoinhost
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -430,6 +431,19 @@ type fakeBMC struct {
 	orders  []string
 	// count: questions are orders too.
 	count bool
+	// during happens between the beginning of a conversation about an order and the order.
+	during func(context.Context)
+}
+
+// order is command, of a BMC that takes its time.
+func (b *fakeBMC) order(ctx context.Context, due func(context.Context) error, name, state string) error {
+	if b.during != nil {
+		b.during(ctx)
+	}
+	if err := cmp.Or(ctx.Err(), due(ctx)); err != nil {
+		return err
+	}
+	return b.command(name, state)
 }
 
 func (b *fakeBMC) set(err error, state string) {
@@ -457,10 +471,12 @@ func (b *fakeBMC) State(context.Context, *infrav1.QuoinHost) (string, error) {
 	return b.state, b.err
 }
 
-func (b *fakeBMC) Off(context.Context, *infrav1.QuoinHost) error { return b.command("off", "Off") }
-func (b *fakeBMC) On(context.Context, *infrav1.QuoinHost) error  { return b.command("on", "On") }
-func (b *fakeBMC) Cycle(context.Context, *infrav1.QuoinHost) error {
-	if err := b.command("cycle", "On"); err != nil {
+func (b *fakeBMC) Off(ctx context.Context, _ *infrav1.QuoinHost, due func(context.Context) error) error {
+	return b.order(ctx, due, "off", "Off")
+}
+func (b *fakeBMC) On(context.Context, *infrav1.QuoinHost) error { return b.command("on", "On") }
+func (b *fakeBMC) Cycle(ctx context.Context, _ *infrav1.QuoinHost, due func(context.Context) error) error {
+	if err := b.order(ctx, due, "cycle", "On"); err != nil {
 		return err
 	}
 	if b.onCycle != nil {

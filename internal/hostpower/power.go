@@ -49,7 +49,7 @@ type Power struct {
 // *hostaccess.CredentialsError, or those of package redfish.
 func (p *Power) State(ctx context.Context, host *infrav1.QuoinHost) (string, error) {
 	var state redfish.PowerState
-	err := p.with(ctx, host, func(c *redfish.Client) (err error) {
+	err := p.with(ctx, host, nil, func(c *redfish.Client) (err error) {
 		state, err = c.State(ctx)
 		return err
 	})
@@ -57,22 +57,25 @@ func (p *Power) State(ctx context.Context, host *infrav1.QuoinHost) (string, err
 }
 
 // Off turns the host off, and returns nil only when the BMC has confirmed it by two readings in a row: the host is
-// fenced. It takes minutes at worst, so call it from where nothing waits for it.
-func (p *Power) Off(ctx context.Context, host *infrav1.QuoinHost) error {
-	return p.with(ctx, host, func(c *redfish.Client) error { return c.PowerOff(ctx) })
+// fenced. It takes minutes at worst, so call it from where nothing waits for it. due is asked right before the order,
+// which is not given where it returns an error; that is the error then. Nothing is asked when it is nil.
+func (p *Power) Off(ctx context.Context, host *infrav1.QuoinHost, due func(context.Context) error) error {
+	return p.with(ctx, host, due, func(c *redfish.Client) error { return c.PowerOff(ctx) })
 }
 
 // On turns the host on.
 func (p *Power) On(ctx context.Context, host *infrav1.QuoinHost) error {
-	return p.with(ctx, host, func(c *redfish.Client) error { return c.PowerOn(ctx) })
+	return p.with(ctx, host, nil, func(c *redfish.Client) error { return c.PowerOn(ctx) })
 }
 
-// Cycle makes the host boot, whatever it did before.
-func (p *Power) Cycle(ctx context.Context, host *infrav1.QuoinHost) error {
-	return p.with(ctx, host, func(c *redfish.Client) error { return c.PowerCycle(ctx) })
+// Cycle makes the host boot, whatever it did before. due is as that of Off.
+func (p *Power) Cycle(ctx context.Context, host *infrav1.QuoinHost, due func(context.Context) error) error {
+	return p.with(ctx, host, due, func(c *redfish.Client) error { return c.PowerCycle(ctx) })
 }
 
-func (p *Power) with(ctx context.Context, host *infrav1.QuoinHost, do func(*redfish.Client) error) error {
+func (p *Power) with(
+	ctx context.Context, host *infrav1.QuoinHost, due func(context.Context) error, do func(*redfish.Client) error,
+) error {
 	bmc := host.Spec.BMC
 	if bmc == nil {
 		return ErrNoBMC
@@ -92,7 +95,7 @@ func (p *Power) with(ctx context.Context, host *infrav1.QuoinHost, do func(*redf
 	c, err := redfish.New(redfish.Target{
 		Address: bmc.Address, System: bmc.System, Credentials: credentials, Fingerprint: bmc.CertificateFingerprint,
 		Machine: machine, Interval: p.Interval, Control: p.Egress.Control,
-		Output: p.Output, Owner: host.Namespace,
+		Output: p.Output, Owner: host.Namespace, Due: due,
 	})
 	if err != nil {
 		return fmt.Errorf("spec.bmc of QuoinHost %s/%s: %w", host.Namespace, host.Name, err)

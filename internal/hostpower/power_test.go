@@ -50,10 +50,10 @@ func TestAHostIsSwitchedThroughItsBMC(t *testing.T) {
 	defer bmc.Close()
 	p, host := power(account("hosts")), behind(bmc)
 	g.Expect(p.State(t.Context(), host)).To(Equal("On"))
-	g.Expect(p.Off(t.Context(), host)).To(Succeed())
+	g.Expect(p.Off(t.Context(), host, nil)).To(Succeed())
 	g.Expect(p.State(t.Context(), host)).To(Equal("Off"))
 	g.Expect(p.On(t.Context(), host)).To(Succeed())
-	g.Expect(p.Cycle(t.Context(), host)).To(Succeed())
+	g.Expect(p.Cycle(t.Context(), host, nil)).To(Succeed())
 	g.Expect(bmc.Orders()).To(Equal([]string{"ForceOff", "On", "PowerCycle"}))
 	g.Expect(bmc.Sessions()).To(BeZero(), "a BMC has room for few")
 }
@@ -65,7 +65,7 @@ func TestOneOfSeveralSystemsIsThatOfTheSpec(t *testing.T) {
 	host := behind(bmc)
 	host.Spec.BMC.System = "/redfish/v1/Systems/b"
 	host.Status.Facts.ProductUUID = redfishtest.UUID("b")
-	g.Expect(power(account("hosts")).Off(t.Context(), host)).To(Succeed())
+	g.Expect(power(account("hosts")).Off(t.Context(), host, nil)).To(Succeed())
 	g.Expect(bmc.Power("a")).To(Equal("On"))
 	g.Expect(bmc.Power("b")).To(Equal("Off"))
 }
@@ -93,7 +93,7 @@ func TestTheBMCOfAnotherMachineIsNotUsed(t *testing.T) {
 			c.change(host)
 			orders := len(bmc.Orders())
 			_, err := p.State(t.Context(), host)
-			for _, err := range []error{err, p.Off(t.Context(), host), p.On(t.Context(), host), p.Cycle(t.Context(), host)} {
+			for _, err := range []error{err, p.Off(t.Context(), host, nil), p.On(t.Context(), host), p.Cycle(t.Context(), host, nil)} {
 				if c.same {
 					g.Expect(err).NotTo(HaveOccurred())
 					continue
@@ -147,7 +147,7 @@ func TestAUUIDThatAnotherHostHasTooDecidesNothing(t *testing.T) {
 			c.others(other)
 			p := power(account("hosts"), host, other)
 			_, err := p.State(t.Context(), host)
-			for _, err := range []error{err, p.Off(t.Context(), host), p.On(t.Context(), host), p.Cycle(t.Context(), host)} {
+			for _, err := range []error{err, p.Off(t.Context(), host, nil), p.On(t.Context(), host), p.Cycle(t.Context(), host, nil)} {
 				if c.same {
 					g.Expect(err).NotTo(HaveOccurred())
 					continue
@@ -172,11 +172,11 @@ func TestAWordIsRefusedOnceInspectionFindsItOnAnotherHost(t *testing.T) {
 	host, other := behind(bmc), behind(bmc)
 	host.Status.Facts.ProductUUID, host.Spec.BMC.SystemID = redfishtest.UUID("2"), redfishtest.UUID("1")
 	other.Name, other.Spec.BMC, other.Status.Facts = "h2", nil, nil
-	g.Expect(power(account("hosts"), host, other).Off(t.Context(), host)).To(Succeed())
+	g.Expect(power(account("hosts"), host, other).Off(t.Context(), host, nil)).To(Succeed())
 	g.Expect(bmc.Orders()).To(HaveLen(1))
 	other.Status.Facts = &infrav1.HostFacts{ProductUUID: redfishtest.UUID("1")}
 	p := power(account("hosts"), host, other)
-	g.Expect(p.Off(t.Context(), host)).To(MatchError(And(ContainSubstring("another machine's"),
+	g.Expect(p.Off(t.Context(), host, nil)).To(MatchError(And(ContainSubstring("another machine's"),
 		ContainSubstring("QuoinHost hosts/h2"))))
 	g.Expect(p.State(t.Context(), host)).Error().To(HaveOccurred(), "nor does it fence h1 that h2 is off")
 	g.Expect(bmc.Orders()).To(HaveLen(1))
@@ -191,9 +191,9 @@ func TestAnUnpinnedOrChangedCertificateIsNotTrusted(t *testing.T) {
 	host := behind(bmc)
 	bmc.ChangeCertificate()
 	var changed *redfish.CertificateError
-	g.Expect(power(account("hosts")).Off(t.Context(), host)).To(BeAssignableToTypeOf(changed))
+	g.Expect(power(account("hosts")).Off(t.Context(), host, nil)).To(BeAssignableToTypeOf(changed))
 	host.Spec.BMC.CertificateFingerprint = ""
-	g.Expect(power(account("hosts")).Off(t.Context(), host)).To(BeAssignableToTypeOf(changed))
+	g.Expect(power(account("hosts")).Off(t.Context(), host, nil)).To(BeAssignableToTypeOf(changed))
 	g.Expect(bmc.Logins()).To(BeZero())
 }
 
@@ -237,12 +237,12 @@ func TestAMachineThatWasReplacedIsNotSwitchedByTheNameOfTheOneBefore(t *testing.
 	g.Expect(p.State(t.Context(), host)).To(Equal("On"), "what it says of itself now is that of the BMC")
 
 	host.Status.Facts.ProductUUID, host.Spec.BMC.SystemID = redfishtest.UUID("2"), redfishtest.UUID("1")
-	g.Expect(p.Off(t.Context(), host)).To(MatchError(And(ContainSubstring("systemID"),
+	g.Expect(p.Off(t.Context(), host, nil)).To(MatchError(And(ContainSubstring("systemID"),
 		ContainSubstring(infrav1.HostUnchangedCondition))))
 	_, err := p.State(t.Context(), host)
 	g.Expect(err).To(HaveOccurred(), "that it is off proves nothing")
 	g.Expect(bmc.Orders()).To(BeEmpty())
 
 	host.Status.Conditions = nil
-	g.Expect(p.Off(t.Context(), host)).To(Succeed(), "a person confirmed it")
+	g.Expect(p.Off(t.Context(), host, nil)).To(Succeed(), "a person confirmed it")
 }

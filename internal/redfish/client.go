@@ -66,6 +66,9 @@ type Target struct {
 	Output ssh.OutputRoom
 	// Owner is who shares room in Output.
 	Owner string
+	// Due is asked right before each order that ends what runs on the computer; what it returns is returned, and the
+	// order not given. Nothing is asked when nil.
+	Due func(ctx context.Context) error
 	// Control is that of net.Dialer: what it refuses is not connected to. Nothing is refused when nil.
 	Control func(ctx context.Context, network, address string, c syscall.RawConn) error
 }

@@ -215,6 +215,11 @@ func (c *Client) reset(ctx context.Context, system computer, kind ResetType) err
 		return &RefusedError{Address: c.target.Address, Action: action, Problem: fmt.Sprintf("its reset types are %s",
 			joined(types))}
 	}
+	if kind != ResetOn && c.target.Due != nil {
+		if err := c.target.Due(ctx); err != nil {
+			return err
+		}
+	}
 	_, err = c.call(ctx, request{action: action, method: http.MethodPost, path: system.target,
 		body: map[string]ResetType{"ResetType": kind}})
 	return err

@@ -5,6 +5,7 @@ package redfish_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -98,6 +99,42 @@ func TestReadingsThatFailWhileThePowerChangesAreTriedAgain(t *testing.T) {
 	w.g.Expect(w.c.PowerOff(t.Context())).To(MatchError(ContainSubstring("HTTP status 503")),
 		"off as it is, nobody can tell")
 	w.g.Expect(w.bmc.Power("1")).To(Equal("Off"))
+}
+
+// What was agreed minutes ago may not hold any more when the BMC has let us in.
+func TestAnOrderThatIsNotDueAnyMoreIsNotGiven(t *testing.T) {
+	withdrawn := errors.New("the host answers")
+	for name, order := range map[string]func(*redfish.Client, context.Context) error{
+		"off": (*redfish.Client).PowerOff, "cycle": (*redfish.Client).PowerCycle,
+	} {
+		t.Run(name, func(t *testing.T) {
+			asked := 0
+			var w *world
+			w = newWorld(t, redfishtest.Options{}, func(target *redfish.Target) {
+				target.Due = func(context.Context) error {
+					asked++
+					w.g.Expect(w.bmc.Readings()).To(Equal(1), "the computer was compared before")
+					return withdrawn
+				}
+			})
+			w.g.Expect(order(w.c, t.Context())).To(MatchError(withdrawn))
+			w.g.Expect(w.bmc.Orders()).To(BeEmpty())
+			w.g.Expect(asked).To(Equal(1))
+		})
+	}
+
+	// What brings a computer back is due once it is off.
+	types := []string{"On", "ForceOff"}
+	asked := 0
+	w := newWorld(t, redfishtest.Options{ResetTypes: types}, func(target *redfish.Target) {
+		target.Due = func(context.Context) error {
+			asked++
+			return nil
+		}
+	})
+	w.g.Expect(w.c.PowerCycle(t.Context())).To(Succeed())
+	w.g.Expect(w.bmc.Orders()).To(Equal([]string{"ForceOff", "On"}))
+	w.g.Expect(asked).To(Equal(1))
 }
 
 func TestPowerOnAndCycle(t *testing.T) {

@@ -325,7 +325,7 @@ func registers(b *bench) {
 	})
 	b.Expect(conditions.GetMessage(b.host(), infrav1.HostBMCVerifiedCondition)).To(gomega.And(
 		gomega.ContainSubstring("is another machine's"), gomega.Not(gomega.ContainSubstring("systemID"))))
-	b.Expect((&hostpower.Power{Reader: b.plane.Client, Hosts: unindexed{b.plane.Client}}).Off(ctx, b.host())).To(gomega.BeAssignableToTypeOf(
+	b.Expect((&hostpower.Power{Reader: b.plane.Client, Hosts: unindexed{b.plane.Client}}).Off(ctx, b.host(), nil)).To(gomega.BeAssignableToTypeOf(
 		&redfish.IdentityError{}))
 	b.Expect(another.Orders()).To(gomega.BeEmpty(), "it is refused before any order")
 	b.Expect(b.machine.Power()).To(gomega.Equal("On"))
