@@ -16,6 +16,19 @@ import (
 // abandonedWord is what fences a host that a person gave up.
 const abandonedWord = "a person stated that the host does not run any more, and is gone or will be wiped"
 
+// notAbandoned is why a person's word that gives the host up is not true of it; empty when it may be, or was not said.
+func (r *reconciliation) notAbandoned() string {
+	word, asked := r.host.Annotations[infrav1.AbandonAnnotation]
+	switch {
+	case !asked:
+	case word != r.host.ProviderID():
+		return fmt.Sprintf("it names %q, and the claim of the host is %q", word, r.host.ProviderID())
+	case r.host.Answers():
+		return "the host answers, so it runs, and the volumes of its Node would be freed under it"
+	}
+	return ""
+}
+
 // abandon takes a person's word that the host does not run any more, and is gone or will be wiped. It is the only way
 // out for the Machine of a host that never answers again; only a retry, with a reset and its verification, leads the
 // host back.

@@ -121,7 +121,7 @@ func TestADeadHostWithoutABMCWaitsForAPerson(t *testing.T) {
 	w.g.Expect(condition1(w.host(), infrav1.HostReadyCondition).Message).To(And(ContainSubstring("no BMC can tell"),
 		ContainSubstring("unreachable.release: AfterTimeout"), ContainSubstring(infrav1.AbandonAnnotation)))
 
-	w.annotate(infrav1.AbandonAnnotation, "")
+	w.annotate(infrav1.AbandonAnnotation, w.host().ProviderID())
 	w.until("given up", func(h *infrav1.QuoinHost) bool { return h.GivenUp() && h.Fenced() })
 }
 

@@ -64,7 +64,9 @@ func (r *reconciliation) guardPaused(ctx context.Context) (res result, handled b
 
 // guardAbandoned: a person gives the host up.
 func (r *reconciliation) guardAbandoned(context.Context) (res result, handled bool, err error) {
-	if _, asked := r.host.Annotations[infrav1.AbandonAnnotation]; asked {
+	if why := r.notAbandoned(); why != "" {
+		r.takeBack(infrav1.AbandonAnnotation, why)
+	} else if r.said(infrav1.AbandonAnnotation) {
 		return r.abandon(), true, nil
 	}
 	r.restoreQuarantine()

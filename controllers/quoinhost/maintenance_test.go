@@ -132,9 +132,11 @@ var deeds = map[string]func(*testing.T, func(*infrav1.QuoinHost)) (*world, bool)
 	},
 	"carry out abandon": func(t *testing.T, mode func(*infrav1.QuoinHost)) (*world, bool) {
 		w := atWork(t)
+		w.room.set(func() { w.room.err = errNoRoute })
+		w.until("silent", func(h *infrav1.QuoinHost) bool { return h.Status.UnreachableSince != nil })
 		return w, during(w, func(h *infrav1.QuoinHost) {
 			mode(h)
-			metav1.SetMetaDataAnnotation(&h.ObjectMeta, infrav1.AbandonAnnotation, "")
+			metav1.SetMetaDataAnnotation(&h.ObjectMeta, infrav1.AbandonAnnotation, h.ProviderID())
 		}, func() bool { return w.host().Status.State == infrav1.HostStateQuarantined })
 	},
 }

@@ -100,7 +100,7 @@ func TestAFenceEndsWithTheBMCThatGaveIt(t *testing.T) {
 	})
 	t.Run("the word of a person", func(t *testing.T) {
 		w := fencedWorld(t)
-		w.annotate(infrav1.AbandonAnnotation, "")
+		w.annotate(infrav1.AbandonAnnotation, w.host().ProviderID())
 		w.until("abandoned", (*infrav1.QuoinHost).Abandoned)
 		w.update(func(h *infrav1.QuoinHost) { h.Spec.BMC.Address = "https://192.0.2.112" })
 		w.never("is not fenced", func(h *infrav1.QuoinHost) bool { return !h.Fenced() }, 10)

@@ -732,9 +732,9 @@ func TestAHostThatNeverAnswersAgainIsAbandonedAtAPersonsWord(t *testing.T) {
 	deleteMachine(w)
 	w.untilReason(infrav1.HostReachableCondition, infrav1.HostUnreachableReason)
 	w.g.Expect(condition1(w.host(), infrav1.HostReadyCondition).Message).To(ContainSubstring("annotate quoinhost h1 " +
-		infrav1.AbandonAnnotation + "="))
+		infrav1.AbandonAnnotation + "=quoin://hosts/h1/0123abcd"))
 
-	w.annotate(infrav1.AbandonAnnotation, "")
+	w.annotate(infrav1.AbandonAnnotation, w.host().ProviderID())
 	host := w.until("abandoned", (*infrav1.QuoinHost).Abandoned)
 	w.g.Expect(host.Annotations).NotTo(HaveKey(infrav1.AbandonAnnotation))
 	w.g.Expect(condition1(host, infrav1.HostReadyCondition).Message).To(ContainSubstring("gone or will be wiped"))

@@ -96,7 +96,7 @@ func TestTheNextResetAfterAMoveIsAnotherOne(t *testing.T) {
 func TestAnAbandonedHostStaysAbandonedAfterAMove(t *testing.T) {
 	source := silentWorld(t, nothing)
 	deleteMachine(source)
-	source.annotate(infrav1.AbandonAnnotation, "")
+	source.annotate(infrav1.AbandonAnnotation, source.host().ProviderID())
 	source.until("abandoned", (*infrav1.QuoinHost).Abandoned)
 	source.g.Expect(source.host().Spec.Quarantine.By).To(Equal(infrav1.WordGiverPerson))
 

@@ -77,7 +77,7 @@ func TestAMachineIsLetGoAtAPersonsWordWhenItsHostCannotBeCleaned(t *testing.T) {
 			ready := condition1(host, infrav1.HostReadyCondition)
 			w.g.Expect(ready.Message).To(And(ContainSubstring(c.said), ContainSubstring("Machine team/m1"),
 				ContainSubstring(annotate(host, infrav1.ReleaseUncleanAnnotation, host.ProviderID())),
-				ContainSubstring(annotate(host, infrav1.AbandonAnnotation, ""))))
+				ContainSubstring(annotate(host, infrav1.AbandonAnnotation, host.ProviderID()))))
 
 			recorder := events.NewFakeRecorder(100)
 			w.r.Recorder = recorder

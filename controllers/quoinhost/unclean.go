@@ -56,14 +56,14 @@ func wayUnclean(host *infrav1.QuoinHost) string {
 // orGiveUp is the last way: the command that gives the host up.
 func orGiveUp(host *infrav1.QuoinHost) string {
 	return "only if it does not run any more, and is gone or will be wiped, give it up (its Node's volumes are freed " +
-		"then): " + annotate(host, infrav1.AbandonAnnotation, "")
+		"then): " + annotate(host, infrav1.AbandonAnnotation, host.ProviderID())
 }
 
 // wayOut tells how the deletion of a Machine ends that waits for a host which may never be clean.
 func (r *reconciliation) wayOut() string {
 	if !r.stuck() || !r.machineWaits() {
 		return fmt.Sprintf("%s, and is gone for good or will be wiped, end the wait without a reset (its Node's volumes are "+
-			"freed then): %s", giveUpBegin, annotate(r.host, infrav1.AbandonAnnotation, ""))
+			"freed then): %s", giveUpBegin, annotate(r.host, infrav1.AbandonAnnotation, r.host.ProviderID()))
 	}
 	return fmt.Sprintf(". It could not be cleaned since %s, and is tried again%s%s; %s",
 		stamp(r.host.Status.CleaningFailsSince.Time), waysBegin, wayUnclean(r.host), orGiveUp(r.host))

@@ -259,7 +259,7 @@ func TestAWordThatIsAboutNoQuarantineOrAnotherClaimIsTakenBack(t *testing.T) {
 func givenUpWorld(t *testing.T) *world {
 	w := silentWorld(t, nothing)
 	deleteMachine(w)
-	w.annotate(infrav1.AbandonAnnotation, "")
+	w.annotate(infrav1.AbandonAnnotation, w.host().ProviderID())
 	w.until("abandoned", (*infrav1.QuoinHost).Abandoned)
 	w.linger(1)
 	return w

@@ -131,9 +131,12 @@ func TestASilentHostIsVerifiedWhenItAnswersAndAPersonAsksAgain(t *testing.T) {
 // A host that does not run is not verified.
 func TestAHostThatIsGivenUpIsNotVerifiedAtAnEarlierWord(t *testing.T) {
 	w := unclean(t, false)
+	w.room.set(func() { w.room.err = errNoRoute })
+	w.annotate(infrav1.VerifyOnlyAnnotation, "")
+	w.until("silent", func(h *infrav1.QuoinHost) bool { return h.Status.UnreachableSince != nil })
 	verified := w.room.count("verify")
 	w.update(func(h *infrav1.QuoinHost) {
-		h.Annotations = map[string]string{infrav1.AbandonAnnotation: "", infrav1.VerifyOnlyAnnotation: ""}
+		h.Annotations = map[string]string{infrav1.AbandonAnnotation: h.ProviderID(), infrav1.VerifyOnlyAnnotation: ""}
 	})
 	w.linger(5)
 	w.g.Expect(w.host().Abandoned()).To(BeTrue())

@@ -98,6 +98,8 @@ func ReadRecoveryRecord(text, id string) RecoveryRecord {
 type RecoveryHost struct {
 	// Name of the host, as a person writes it to kubectl.
 	Name string
+	// ProviderID of the claim that the Machine has on it.
+	ProviderID string
 	// Gone: it is not the Machine's any more, or is known not to run.
 	Gone bool
 	// Silent: it does not answer.

@@ -133,7 +133,7 @@ func TestAFailureDomainIsLostForGood(t *testing.T) {
 		for _, host := range rack {
 			// A host that does not answer is not released before somebody says that it is gone.
 			if machine, object := court.machineOn(host); machine != nil && !machine.DeletionTimestamp.IsZero() && object.Status.State != infrav1.HostStateQuarantined {
-				court.annotate(object, infrav1.AbandonAnnotation)
+				court.giveUp(object)
 			}
 		}
 		for _, machine := range court.machines() {

@@ -179,14 +179,25 @@ func (c *court) hostOf(machine clusterv1.Machine) *sim.Host {
 // abandon says as a person that the host of a Machine does not run any more.
 func (c *court) abandon(machine clusterv1.Machine) {
 	c.t.Helper()
-	host := &infrav1.QuoinHost{}
-	if err := c.plane.Client.Get(c.t.Context(), client.ObjectKey{Namespace: c.options.name, Name: c.hostOf(machine).Name}, host); err != nil {
-		c.t.Fatal(err)
-	}
-	before := host.DeepCopy()
-	host.Annotations = map[string]string{infrav1.AbandonAnnotation: ""}
-	if err := c.plane.Client.Patch(c.t.Context(), host, client.MergeFrom(before)); err != nil {
-		c.t.Fatal(err)
+	key := client.ObjectKey{Namespace: c.options.name, Name: c.hostOf(machine).Name}
+	c.until("silence of host "+key.Name, func() string {
+		host := &infrav1.QuoinHost{}
+		if err := c.plane.Client.Get(c.t.Context(), key, host); err != nil {
+			return err.Error()
+		}
+		if host.Answers() {
+			return "it answers, as far as is known"
+		}
+		c.giveUp(host)
+		return ""
+	})
+}
+
+// giveUp says of a host that it does not run any more, unless it was heard since.
+func (c *court) giveUp(host *infrav1.QuoinHost) {
+	c.t.Helper()
+	if !host.Answers() {
+		c.annotateAs(host, infrav1.AbandonAnnotation, host.ProviderID())
 	}
 }
 

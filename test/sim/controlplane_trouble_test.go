@@ -294,7 +294,7 @@ func (a *avenger) mend() string {
 	if machine == nil || machine.UID != a.doomed {
 		a.mended = true
 		if a.blow != diskDead && object != nil {
-			c.annotate(object, infrav1.AbandonAnnotation)
+			c.giveUp(object)
 		}
 		if a.check != nil {
 			if err := c.plane.Client.Delete(c.t.Context(), a.check); err != nil {
@@ -311,7 +311,7 @@ func (a *avenger) mend() string {
 	case a.blow == hostBurns, a.blow == joinerLost, a.blow == hostSilent && !machine.DeletionTimestamp.IsZero():
 		// The way out that the host's condition names.
 		if object.Status.State != infrav1.HostStateQuarantined {
-			c.annotate(object, infrav1.AbandonAnnotation)
+			c.giveUp(object)
 		}
 	}
 	return fmt.Sprintf("Machine %s is still on host %s: %s", machine.Name, host.Name, a.blow)
@@ -336,11 +336,13 @@ func (c *court) machineOn(host *sim.Host) (*clusterv1.Machine, *infrav1.QuoinHos
 }
 
 // annotate adds an annotation that has no value.
-func (c *court) annotate(object client.Object, key string) {
+func (c *court) annotate(object client.Object, key string) { c.annotateAs(object, key, "") }
+
+func (c *court) annotateAs(object client.Object, key, value string) {
 	if _, there := object.GetAnnotations()[key]; there {
 		return
 	}
-	patch := []byte(fmt.Sprintf(`{"metadata":{"annotations":{%q:""}}}`, key))
+	patch := []byte(fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, key, value))
 	err := c.plane.Client.Patch(c.t.Context(), object, client.RawPatch(types.MergePatchType, patch))
 	if client.IgnoreNotFound(err) != nil {
 		c.t.Error(err)

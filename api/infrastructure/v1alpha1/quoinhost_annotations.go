@@ -13,12 +13,13 @@ const AcceptHostKeyAnnotation = "quoin.cluster.x-k8s.io/accept-host-key"
 // provider ID as its value it resets the host.
 const RetryAnnotation = "quoin.cluster.x-k8s.io/retry"
 
-// AbandonAnnotation states that a QuoinHost does not run any more, and is gone or will be wiped; any value. The volumes
-// of its Node are freed on that word, so they are damaged if it runs all the same. Nothing is done to the host any
-// more: it becomes Quarantined, and the deletion of its QuoinMachine waits for no reset. It is removed when it has been
-// carried out.
+// AbandonAnnotation states that a QuoinHost with this provider ID, or with an empty value one that no Machine has, does
+// not run any more, and is gone or will be wiped. The volumes of its Node are freed on that word, so they are damaged
+// if it runs all the same. Nothing is done to the host any more: it becomes Quarantined, and the deletion of its
+// QuoinMachine waits for no reset. It is removed when it has been carried out, when it names another claim, and when
+// the host answers.
 //
-// On a QuoinMachine whose host object is not here it says the same of that host; its value is then the provider ID.
+// On a QuoinMachine whose host object is not here it says the same of that host, whose provider ID is its value.
 const AbandonAnnotation = "quoin.cluster.x-k8s.io/abandon"
 
 // ReleaseUncleanAnnotation is a person's word that the Machine of a QuoinHost with this provider ID may go although its

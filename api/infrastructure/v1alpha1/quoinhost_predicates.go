@@ -18,6 +18,17 @@ func (h *QuoinHost) GivenUp() bool {
 	return false
 }
 
+// Answers reports whether the host itself answered when it was last asked, and so runs: it let us in, or showed the key
+// that is pinned and refused us. What shows another key is not known to be the host.
+func (h *QuoinHost) Answers() bool {
+	for _, c := range h.Status.Conditions {
+		if c.Type == HostReachableCondition {
+			return c.Status == "True" || c.Reason == HostAuthenticationFailedReason
+		}
+	}
+	return false
+}
+
 // ReleasedUnclean says whether a person let the Machine of the host go although the host is not known to be clean. Its
 // claim ends without that, and it stays Quarantined; unlike one that was given up it may run.
 func (h *QuoinHost) ReleasedUnclean() bool {

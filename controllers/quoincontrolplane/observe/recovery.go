@@ -99,7 +99,7 @@ func (inv *Inventory) recoveryHost(machine, id string) controlplane.RecoveryHost
 	if host == nil || host.Fenced() {
 		return controlplane.RecoveryHost{Gone: true}
 	}
-	result := controlplane.RecoveryHost{Name: host.Name, Silent: infra == nil ||
+	result := controlplane.RecoveryHost{Name: host.Name, ProviderID: host.ProviderID(), Silent: infra == nil ||
 		conditions.IsFalse(host, infrav1.HostReachableCondition)}
 	if infra == nil {
 		return result

@@ -49,7 +49,7 @@ func finalize(s facts, machine controlplane.Machine) *controlplane.Step {
 		return s.waitFor(machine, controlplane.ReasonJoinRuns,
 			"Machine %s is being deleted: its host is kept until the bootstrap there has been stopped, because it may still "+
 				"add an etcd member. A host that does not answer is waited for an hour; if it does not run any more, annotate "+
-				"its QuoinHost with quoin.cluster.x-k8s.io/abandon", machine.Name)
+				"its QuoinHost with quoin.cluster.x-k8s.io/abandon=<its provider ID>", machine.Name)
 	}
 	if member == nil {
 		// A member whose Machine is not known may be the one of this Machine.

@@ -227,13 +227,13 @@ func (s facts) fence(r controlplane.Recovery) *controlplane.Step {
 			step = s.wait(controlplane.Recover, controlplane.ReasonRecoveryFencing,
 				"the host of Machine %s, which is given up, does not answer, and its etcd member must never come back. "+
 					"Switch it off, keep it off until it is reset, and say so: kubectl annotate quoinhost %s "+
-					"quoin.cluster.x-k8s.io/abandon=",
-				machine.Name, host.Name).WithMachine(machine.Name)
+					"quoin.cluster.x-k8s.io/abandon=%s",
+				machine.Name, host.Name, host.ProviderID).WithMachine(machine.Name)
 		case !machine.Bootstrapped:
 			step = s.wait(controlplane.Recover, controlplane.ReasonRecoveryFencing,
 				"the bootstrap data of Machine %s, which is given up, still runs, until the time of its step is over at the "+
 					"latest. If its host does not run any more, say so: kubectl annotate quoinhost %s "+
-					"quoin.cluster.x-k8s.io/abandon=", machine.Name, host.Name).WithMachine(machine.Name)
+					"quoin.cluster.x-k8s.io/abandon=%s", machine.Name, host.Name, host.ProviderID).WithMachine(machine.Name)
 		case !host.Ordered:
 			return &controlplane.Step{Kind: controlplane.OrderRecovery, Operation: controlplane.Recover,
 				RecheckAfter: controlplane.RecheckStep, Machine: machine.Name,

@@ -234,6 +234,9 @@ func validateWords(before, after *infrav1.QuoinHost) (reasons field.ErrorList) {
 				"the host is %s, and only %s has a use for it", cmp.Or(string(after.Status.State), "new"), uses)))
 		}
 	}
+	if isNew(infrav1.AbandonAnnotation) {
+		reasons = append(reasons, validateAbandon(path.Key(infrav1.AbandonAnnotation), after)...)
+	}
 	word := after.Annotations[infrav1.ReleaseUncleanAnnotation]
 	switch {
 	case len(reasons) > 0 || !isNew(infrav1.ReleaseUncleanAnnotation):
@@ -249,6 +252,39 @@ func validateWords(before, after *infrav1.QuoinHost) (reasons field.ErrorList) {
 			"the host was given up, so its Machine does not wait for it any more"))
 	}
 	return reasons
+}
+
+// validateAbandon refuses to give up another claim, and a host that runs: the volumes of its Node are freed on that
+// word, and what two nodes write to is damaged.
+func validateAbandon(path *field.Path, host *infrav1.QuoinHost) field.ErrorList {
+	word, command := host.Annotations[infrav1.AbandonAnnotation], func(annotation, value string) string {
+		return fmt.Sprintf("kubectl -n %s annotate --overwrite quoinhost %s %s=%s", host.Namespace, host.Name, annotation,
+			value)
+	}
+	switch {
+	case word != host.ProviderID() && host.Spec.ConsumerRef == nil:
+		return field.ErrorList{field.Invalid(path, word, "no Machine has the host, so the word names no claim: "+
+			command(infrav1.AbandonAnnotation, ""))}
+	case word != host.ProviderID():
+		return field.ErrorList{field.Invalid(path, word, "name the claim that is given up, so that the word is about no "+
+			"later one: "+command(infrav1.AbandonAnnotation, host.ProviderID()))}
+	case !host.Answers():
+		return nil
+	}
+	asks := infrav1.RetryAnnotation
+	if host.Spec.Quarantine != nil || host.Status.State == infrav1.HostStateQuarantined {
+		// A retry would have it reset.
+		asks = infrav1.VerifyOnlyAnnotation
+	}
+	refusal := "the host answered when it was last asked, and the volumes of its Node would be freed while it runs: switch " +
+		"it off, and say so when its condition Reachable is False; to have it asked now: " + command(asks, "")
+	if host.Spec.ConsumerRef != nil {
+		refusal += "; to let its Machine go once it is Quarantined, or cannot be cleaned, while it may run: " +
+			command(infrav1.ReleaseUncleanAnnotation, host.ProviderID())
+	} else {
+		refusal += "; to have it left alone as it is: " + command(infrav1.DetachedAnnotation, "")
+	}
+	return field.ErrorList{field.Forbidden(path, refusal)}
 }
 
 // validateHold refuses to claim a host that is held: it may be on its way to another management cluster, or not be ours

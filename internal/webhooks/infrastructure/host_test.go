@@ -371,7 +371,17 @@ func TestAWordAboutAQuarantineIsRefusedWhereThereIsNoCauseForIt(t *testing.T) {
 	up := []func(*infrav1.QuoinHost){claimed, inState(infrav1.HostStateQuarantined), abandoned}
 	const release, verify = infrav1.ReleaseUncleanAnnotation, infrav1.VerifyOnlyAnnotation
 	for name, c := range map[string]struct {
+	reachable := func(status metav1.ConditionStatus, reason string) func(*infrav1.QuoinHost) {
+		return func(h *infrav1.QuoinHost) {
+			h.Status.Conditions = []metav1.Condition{{Type: infrav1.HostReachableCondition, Status: status, Reason: reason}}
+		}
+	}
+	answers := reachable(metav1.ConditionTrue, infrav1.HostReachableReason)
+	refuses := reachable(metav1.ConditionFalse, infrav1.HostAuthenticationFailedReason)
+	silent := reachable(metav1.ConditionFalse, infrav1.HostUnreachableReason)
+	another := reachable(metav1.ConditionFalse, infrav1.HostKeyChangedReason)
 		host              *infrav1.QuoinHost
+	const abandon = infrav1.AbandonAnnotation
 		annotation, value string
 		refusal           string
 	}{
@@ -383,11 +393,23 @@ func TestAWordAboutAQuarantineIsRefusedWhereThereIsNoCauseForIt(t *testing.T) {
 		"a cleaning that fails": {host("h1", claimed, inState(infrav1.HostStateCleaning), failing), release, id, ""},
 		"a cleaning that fails, and nothing to verify": {host("h1", claimed, inState(infrav1.HostStateCleaning), failing),
 			verify, "", "the host is Cleaning"},
-		"a host given up":    {host("h1", up...), release, id, "given up"},
-		"mended":             {host("h1", quarantined), verify, "", ""},
-		"mended, by status":  {host("h1", inState(infrav1.HostStateQuarantined)), verify, "", ""},
-		"nothing to verify":  {host("h1", inState(infrav1.HostStateAvailable)), verify, "", "the host is Available"},
-		"another annotation": {host("h1"), infrav1.RetryAnnotation, "", ""},
+		"a host given up":                     {host("h1", up...), release, id, "given up"},
+		"mended":                              {host("h1", quarantined), verify, "", ""},
+		"mended, by status":                   {host("h1", inState(infrav1.HostStateQuarantined)), verify, "", ""},
+		"nothing to verify":                   {host("h1", inState(infrav1.HostStateAvailable)), verify, "", "the host is Available"},
+		"gone":                                {host("h1", claimed, silent), abandon, id, ""},
+		"gone, and its address another's":     {host("h1", claimed, another), abandon, id, ""},
+		"never reached":                       {host("h1", claimed), abandon, id, ""},
+		"gone, any value":                     {host("h1", claimed, silent), abandon, "", abandon + "=" + id},
+		"gone, another claim":                 {host("h1", claimed, silent), abandon, "quoin://hosts/h1/ffffffff", abandon + "=" + id},
+		"gone, and free":                      {host("h1", silent), abandon, "", ""},
+		"gone, and free, a claim":             {host("h1", silent), abandon, id, "no Machine has the host"},
+		"it answers":                          {host("h1", claimed, answers), abandon, id, infrav1.RetryAnnotation + "="},
+		"it answers, and its Machine must go": {host("h1", claimed, answers), abandon, id, release + "=" + id},
+		"it answers, quarantined":             {host("h1", claimed, quarantined, answers), abandon, id, verify + "="},
+		"it answers, and is free":             {host("h1", answers), abandon, "", infrav1.DetachedAnnotation + "="},
+		"it refuses our key":                  {host("h1", claimed, refuses), abandon, id, "switch it off"},
+		"another annotation":                  {host("h1"), infrav1.RetryAnnotation, "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			after := c.host.DeepCopy()
