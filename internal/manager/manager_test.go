@@ -18,6 +18,7 @@ import (
 	"github.com/spf13/pflag"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -358,4 +359,35 @@ func clusterAPI(t *testing.T) string {
 		Output()
 	NewWithT(t).Expect(err).NotTo(HaveOccurred())
 	return strings.TrimSpace(string(folder))
+}
+
+// Cluster API's core manager does to an object that a Cluster or a Machine refers to what whoever wrote the reference
+// may not do: it adopts it, and deletes it with its owner.
+func TestClusterAPIIsGivenTheKindsThatItRefersToAndNoOther(t *testing.T) {
+	g := NewWithT(t)
+	given := map[string][]string{}
+	for _, provider := range []string{"infrastructure-quoin", "control-plane-quoin"} {
+		for _, object := range rendered(t, provider) {
+			if object.GetKind() != "ClusterRole" || object.GetLabels()["cluster.x-k8s.io/aggregate-to-manager"] != "true" {
+				continue
+			}
+			role := &rbacv1.ClusterRole{}
+			g.Expect(runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, role)).To(Succeed())
+			for _, rule := range role.Rules {
+				g.Expect(rule.APIGroups).To(HaveLen(1))
+				for _, resource := range rule.Resources {
+					kind, _, _ := strings.Cut(resource, "/")
+					g.Expect(rule.APIGroups[0]+"/"+kind).To(BeElementOf(
+						infrav1.GroupVersion.Group+"/quoinclusters", infrav1.GroupVersion.Group+"/quoinclustertemplates",
+						infrav1.GroupVersion.Group+"/quoinmachines", infrav1.GroupVersion.Group+"/quoinmachinetemplates",
+						controlplanev1.GroupVersion.Group+"/quoincontrolplanes",
+						controlplanev1.GroupVersion.Group+"/quoincontrolplanetemplates"), provider)
+					given[kind] = rule.Verbs
+				}
+			}
+		}
+	}
+	for _, kind := range []string{"quoinclusters", "quoinmachines", "quoinmachinetemplates", "quoincontrolplanes"} {
+		g.Expect(given[kind]).To(ContainElements("get", "list", "watch", "create", "patch", "delete"), kind)
+	}
 }
