@@ -12,7 +12,7 @@ ctrk() { timeout 60 ctr -n k8s.io "$@"; }
 real() { readlink -f -- "$1" || printf '%s\n' "$1"; }
 
 # below <path>: mount points strictly below a path, the deepest first.
-below() { awk -v p="$(real "$1")/" 'index($2, p) == 1 { print $2 }' /proc/self/mounts | sort -ru; }
+below() { awk -v p="$(real "$1")" 'BEGIN { sub("/*$", "/", p) } $2 != p && index($2, p) == 1 { print $2 }' /proc/self/mounts | sort -ru; }
 
 # A server that is gone would hold umount for good; what is detached lazily is out of reach all the same.
 unmount_below() {
@@ -24,11 +24,28 @@ unmount_below() {
 
 # empty <dir>: removes what is in it; the directory too unless it is a disk of its own. Never across a mount: what is
 # still mounted there may be somebody's volume, and -xdev does not stop at a directory that is mounted from the same disk.
+# A link that leads to what the system lives from is refused.
 empty() {
 	[ -d "$1" ] || return 0
+	case $(real "$1") in
+	/ | /bin | /boot | /dev | /etc | /home | /lib | /lib64 | /media | /mnt | /opt | /proc | /root | /run | /sbin | /srv | /sys | /tmp | /usr | /usr/* | /var | /var/cache | /var/lib | /var/log | /var/tmp)
+		quoin_fail "$1 is $(real "$1"), which is the system's, and nothing is deleted there; look what made it so, and take that away" ;;
+	esac
 	[ -z "$(below "$1")" ] ||
 		quoin_fail "mounts remain below $1, and nothing is deleted there: $(below "$1" | head -n 3 | tr '\n' ' '); unmount them or reboot the host"
 	find "$(real "$1")" -xdev -mindepth 1 -delete || :
+	rmdir "$1" 2>/dev/null || :
+}
+
+# empty_etcd <dir>: removes what etcd, and a recovery of it, made in a directory that the host itself names. All else there
+# may be anybody's: whoever had the node wrote that name.
+empty_etcd() {
+	for made in "$1"/member "$1"/restored-* "$1"/raised-* "$1"/before-*; do
+		# A link leads out of it.
+		[ ! -L "$made" ] || continue
+		[ -e "$made/snap" ] || [ -e "$made/wal" ] || [ -e "$made/member" ] || continue
+		empty "$made"
+	done
 	rmdir "$1" 2>/dev/null || :
 }
 
@@ -159,9 +176,10 @@ reset_mounts() {
 # after what is in them.
 reset_files() {
 	unmount_own
-	data=$(cat "$QUOIN_ROOT/etcd-data-dir" 2>/dev/null)
+	data=$(head -n 1 "$QUOIN_ROOT/etcd-data-dir" 2>/dev/null)
+	case $data in /*) empty_etcd "$data" ;; esac
 	# The logs of its pods are the cluster's too: the next one may be somebody else's, and its kubelet would count them as restarts.
-	for d in /etc/kubernetes /var/lib/etcd $data /var/lib/kubelet /var/log/pods /var/log/containers /run/kubeadm /var/run/kubernetes; do empty "$d"; done
+	for d in /etc/kubernetes /var/lib/etcd /var/lib/kubelet /var/log/pods /var/log/containers /run/kubeadm /var/run/kubernetes; do empty "$d"; done
 	# The lists of claims that began before there was a copy of the plugins say nothing about it.
 	if [ -d "$QUOIN_ROOT/before/plugins" ] && [ -f "$QUOIN_ROOT/before/dirs" ] && ! grep -qxF /root/.kube "$QUOIN_ROOT/before/dirs"; then
 		rm -rf /root/.kube

@@ -60,3 +60,54 @@ files; [ -e "$QUOIN_ROOT/created" ] || echo GONE
 	g.Expect(out).To(Equal("the user claimed cannot be removed; end what he runs: loginctl terminate-user " +
 		"claimed\nREMEMBERED\nGONE\n"))
 }
+
+// Whoever had the node wrote where its etcd keeps its data.
+func TestOnlyWhatEtcdMadeIsRemovedWhereTheHostSaysThatItsDataLie(t *testing.T) {
+	for name, c := range map[string]struct{ dir, more string }{
+		"a directory of an administrator": {"/var/lib/theirs", ""},
+		"with a blank":                    {"/var/lib/their own", "mkdir -p /var/lib/their own; echo x | tee own/x >/var/lib/their/x"},
+		"with a glob":                     {"/var/lib/their*", "mkdir -p /var/lib/theirs; echo x >/var/lib/theirs/x"},
+		"by a link": {"/var/lib/theirs", `mkdir -p /var/lib/theirs /run/else/wal; echo x >/run/else/x
+ln -s /run/else /var/lib/theirs/before-1`},
+		"the system's": {"/var/lib", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			out := sandbox(t, function("kubelet", "reset_kubelet")+function("files", "reset_files")+`
+cd /run
+dir='`+c.dir+`'
+`+c.more+`
+mkdir -p "$dir/member/wal" "$dir/restored-1/member/snap" "$dir/before-0" /etc/kubernetes/manifests
+echo precious | tee "$dir/precious" >"$dir/before-0/precious"
+echo "    - --data-dir=$dir" >/etc/kubernetes/manifests/etcd.yaml
+before=$(find /run /var/lib ! -path '/var/lib/quoin*' -type f | sort)
+set +e
+kubelet; files; kubelet; files
+[ "$(find /run /var/lib ! -path '/var/lib/quoin*' -type f | sort)" = "$before" ] && echo KEPT
+for made in "$dir/member" "$dir/restored-1"; do [ ! -e "$made" ] || echo "LEFT $made"; done
+`)
+			g.Expect(out).To(Equal("KEPT\n"))
+		})
+	}
+}
+
+func TestADirectoryOfTheSystemIsNotEmptied(t *testing.T) {
+	for _, dir := range []string{"/", "//", "/.", "/etc", "/usr/lib", "/run/link"} {
+		t.Run(dir, func(t *testing.T) {
+			g := NewWithT(t)
+			// What would delete only says so, and reads no mounts: a mount below would refuse it as well.
+			out := sandbox(t, function("emptied", "find() { echo DELETES; }\nrmdir() { echo DELETES; }\nbelow() { :; }\nempty "+dir)+`
+ln -s / /run/link
+set +e
+emptied 2>&1
+`)
+			g.Expect(out).To(And(ContainSubstring("which is the system's"), Not(ContainSubstring("DELETES"))))
+		})
+	}
+}
+
+// The root directory ends with its slash already.
+func TestAllMountsAreBelowTheRoot(t *testing.T) {
+	out := sandbox(t, function("mounts", "below /")+"mounts\n")
+	NewWithT(t).Expect(strings.Fields(out)).To(And(ContainElement("/var/lib"), Not(ContainElement("/"))))
+}
