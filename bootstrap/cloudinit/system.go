@@ -66,22 +66,21 @@ func userScript(users []User) string {
 // recorded by itself, for others may exchange theirs while the host is a node.
 const keysFunction = `# add_keys <user> <keys, one per line>
 add_keys() {
-	home=$(getent passwd "$1" | cut -d: -f6)
-	keys=$home/.ssh/authorized_keys new=$QUOIN_RUN_DIR/keys
-	install -d -m 0700 -o "$1" -g "$(id -g "$1")" "$home/.ssh"
-	: >"$new"
-	[ ! -f "$keys" ] || cat "$keys" >"$new"
+	home=$(getent passwd "$1" | cut -d: -f6) new=$QUOIN_RUN_DIR/keys
+	if [ ! -e "$home/.ssh" ]; then
+		mkdir -m 0700 "$home/.ssh"
+		chown -h "$1:$(id -g "$1")" "$home/.ssh"
+	fi
+	quoin_read_keys "$home" "$new"
 	[ -z "$(tail -c 1 "$new")" ] || echo >>"$new"
 	printf '%s\n' "$2" | while IFS= read -r key; do
 		grep -qxF -- "$key" "$new" && continue
 		quoin_record "key $1 $key"
 		printf '%s\n' "$key" >>"$new"
 	done
-	cp "$new" "$keys.quoin-part"
-	chown "$1" "$keys.quoin-part"
-	chmod 0600 "$keys.quoin-part"
-	sync "$keys.quoin-part"
-	mv -fT "$keys.quoin-part" "$keys"
+	chown "$1" "$new"
+	chmod 0600 "$new"
+	quoin_write_keys "$home" "$new"
 	if command -v restorecon >/dev/null; then restorecon -R "$home/.ssh" || :; fi
 }
 `

@@ -210,12 +210,15 @@ reset_files() {
 forget_keys() {
 	sed -n 's/^key \([^ ]*\) .*/\1/p' "$QUOIN_ROOT/created" | sort -u | while read -r user; do
 		home=$(getent passwd "$user" | cut -d: -f6)
-		keys=$home/.ssh/authorized_keys
-		[ -n "$home" ] && [ -f "$keys" ] && cp -a "$keys" "$keys.quoin-part" || continue
-		while IFS= read -r line || [ -n "$line" ]; do
-			grep -qxF -- "key $user $line" "$QUOIN_ROOT/created" || printf '%s\n' "$line"
-		done <"$keys" >"$keys.quoin-part"
-		sync "$keys.quoin-part" && mv -fT "$keys.quoin-part" "$keys" || echo "the keys of $user cannot be taken back"
+		[ -n "$home" ] && [ -f "$home/.ssh/authorized_keys" ] || continue
+		had=$QUOIN_RUN_DIR/keys.had keys=$QUOIN_RUN_DIR/keys
+		(
+			quoin_read_keys "$home" "$had" && cp -aT "$had" "$keys" || exit
+			while IFS= read -r line || [ -n "$line" ]; do
+				grep -qxF -- "key $user $line" "$QUOIN_ROOT/created" || printf '%s\n' "$line"
+			done <"$had" >"$keys"
+			quoin_write_keys "$home" "$keys"
+		) || echo "the keys of $user cannot be taken back"
 	done
 }
 

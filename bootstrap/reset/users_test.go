@@ -33,6 +33,57 @@ sed 's/^/FREE /' /run/home/.ssh/authorized_keys
 	g.Expect(out).NotTo(Or(ContainSubstring("FAILED"), ContainSubstring("FREE key-new")))
 }
 
+// Root that follows a link which a local user made gives him what he links to, or takes from others what is theirs.
+func TestRootFollowsNoLinkInTheHomeOfAUser(t *testing.T) {
+	for name, c := range map[string]struct {
+		link, says string
+		added      bool
+	}{
+		"the file that is written": {link: `ln -s /run/secret /run/home/.ssh/authorized_keys.quoin-part`, added: true},
+		"the keys": {link: `ln -sf /run/secret /run/home/.ssh/authorized_keys`,
+			says: "/run/home/.ssh/authorized_keys is not a plain file"},
+		"the directory": {link: `rm -r /run/home/.ssh; ln -s /run/theirs /run/home/.ssh`,
+			says: "/run/home/.ssh is not a directory of its own"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			d := newSteps(t)
+			out := sandbox(t, d.provision("claim_users", "users:\n- {name: operator, ssh_authorized_keys: [key-new ours]}\n")+
+				function("back", "forget_keys")+ours+`
+echo 'operator:x:12:12::/run/home:/bin/sh' >>/etc/passwd
+for stub in useradd usermod chpasswd; do printf '#!/bin/sh\n' >$D/$stub; chmod +x $D/$stub; done
+home() {
+	rm -rf /run/home /run/theirs; mkdir -p /run/home/.ssh /run/theirs
+	echo root-only >/run/secret; chmod 0640 /run/secret
+	printf 'key-old theirs\nkey-new ours\n' | tee /run/theirs/authorized_keys >/run/home/.ssh/authorized_keys
+	[ "$1" = with ] || sed -i /key-new/d /run/theirs/authorized_keys /run/home/.ssh/authorized_keys
+	`+c.link+`
+}
+look() {
+	echo "$1 secret=$(cat /run/secret) $(stat -c '%u %a' /run/secret /run/theirs /run/theirs/authorized_keys | tr '\n' ' ')"
+	if grep -qs root-only /run/home/.ssh/authorized_keys && [ ! -L /run/home/.ssh/authorized_keys ]; then echo "$1 SHOWN"; fi
+	grep -c key-new /run/theirs/authorized_keys /run/home/.ssh/authorized_keys 2>/dev/null | sed "s/^/$1 /"
+}
+claim first; home without; (claim_users) 2>&1; look CLAIMED
+echo 'key operator key-new ours' >>"$QUOIN_ROOT/created"
+claim reset; home with; (back) 2>&1; look RESET
+`)
+			t.Log(out)
+			for _, when := range []string{"CLAIMED", "RESET"} {
+				g.Expect(out).To(ContainSubstring(when + " secret=root-only 0 640 0 755 0 644 \n"))
+			}
+			g.Expect(out).NotTo(ContainSubstring("SHOWN"))
+			g.Expect(out).To(ContainSubstring(c.says))
+			if c.added {
+				g.Expect(out).To(And(ContainSubstring("CLAIMED /run/home/.ssh/authorized_keys:1"),
+					ContainSubstring("RESET /run/home/.ssh/authorized_keys:0")))
+			} else {
+				g.Expect(out).To(ContainSubstring("the keys of operator cannot be taken back"))
+			}
+		})
+	}
+}
+
 // A hostname of the bootstrap data ends with the claim, not with the next boot: a kubelet that finds another name then
 // does not know its own node.
 func TestTheHostHasItsOwnNameAgain(t *testing.T) {

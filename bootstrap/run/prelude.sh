@@ -68,3 +68,26 @@ quoin_put() {
 	(umask 077 && cat "$1" >"$2".quoin-part) && chown "${4:-root:root}" "$2".quoin-part && chmod "$3" "$2".quoin-part &&
 		sync "$2".quoin-part && mv -fT "$2".quoin-part "$2"
 }
+
+# A user can put a link at any name in his home, and exchange it at any time. So root goes into the directory first, and
+# follows nothing in it.
+quoin_enter_keys() {
+	here=$(cd "$1" && pwd -P) && cd "$1/.ssh" && [ "$(pwd -P)" = "${here%/}/.ssh" ] ||
+		quoin_fail "$1/.ssh is not a directory of its own: root follows no link in the home of a user; put the directory itself there"
+}
+
+# quoin_read_keys <home> <file>: a copy of authorized_keys with its owner; empty where there is none.
+quoin_read_keys() (
+	rm -f "$2"
+	quoin_enter_keys "$1"
+	if [ -e authorized_keys ] || [ -L authorized_keys ]; then cp -aT authorized_keys "$2" || exit; else : >"$2"; fi
+	[ -f "$2" ] && ! [ -L "$2" ] ||
+		quoin_fail "$1/.ssh/authorized_keys is not a plain file: root follows no link in the home of a user; put the file itself there"
+)
+
+# quoin_write_keys <home> <file>: puts it there, as it is, in place of authorized_keys.
+quoin_write_keys() (
+	quoin_enter_keys "$1"
+	cp -aT --remove-destination "$2" authorized_keys.quoin-part && sync authorized_keys.quoin-part &&
+		mv -fT authorized_keys.quoin-part authorized_keys
+)

@@ -65,7 +65,7 @@ func init() {
 		return code
 	})
 	simple("mv", "fTn", map[string]string{"force": "f", "no-target-directory": "T"}, moveCommand)
-	simple("cp", "afrRpTPdL", map[string]string{"archive": "a", "recursive": "r", "force": "f", "no-target-directory": "T", "preserve": "p", "reflink": "x:", "no-dereference": "P"}, copyCommand)
+	simple("cp", "afrRpTPdL", map[string]string{"archive": "a", "recursive": "r", "force": "f", "no-target-directory": "T", "preserve": "p", "reflink": "x:", "no-dereference": "P", "remove-destination": "f"}, copyCommand)
 	simple("ln", "sfnT", map[string]string{"symbolic": "s", "force": "f"}, func(p *Process, o options, args []string) int {
 		if len(args) != 2 {
 			return p.unknown("ln of other than two paths")
