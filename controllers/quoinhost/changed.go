@@ -98,12 +98,12 @@ func hasDisk(disks []infrav1.Disk, id string) bool {
 // that came are not noted: those of volumes come and go with pods.
 func (r *reconciliation) noteReboot(probed ProbeResult) {
 	facts := r.host.Status.Facts
-	facts.BootID = probed.BootID
+	facts.BootID = fact(probed.BootID)
 	if probed.Facts == nil {
 		return
 	}
-	read := &infrav1.HostFacts{MachineID: probed.Facts.MachineID, ProductUUID: probed.Facts.ProductUUID,
-		SerialNumber: probed.Facts.SerialNumber, Disks: disksOf(probed.Facts)}
+	read := &infrav1.HostFacts{MachineID: fact(probed.Facts.MachineID), ProductUUID: fact(probed.Facts.ProductUUID),
+		SerialNumber: fact(probed.Facts.SerialNumber), Disks: disksOf(probed.Facts)}
 	r.noteChanged(read)
 	facts.MachineID, facts.ProductUUID, facts.SerialNumber = read.MachineID, read.ProductUUID, read.SerialNumber
 	if len(read.Disks) > 0 {

@@ -124,23 +124,35 @@ func leftovers(facts *inspect.Facts, host *infrav1.QuoinHost) (reason, message s
 	return "", ""
 }
 
+const (
+	// maxFact and maxKernelName bound what a host can bring into the status, beside how many of each Parse takes: one that
+	// says more than real ones do must not keep its own status, and why it waits, from being written.
+	maxFact       = 256
+	maxKernelName = 32
+)
+
+func fact(said string) string { return text.Shorten(said, maxFact) }
+
+// kernelName is that of an interface or of a disk.
+func kernelName(said string) string { return text.Shorten(said, maxKernelName) }
+
 // hostFacts is what the status shows of an inspection.
 func hostFacts(facts *inspect.Facts, host *infrav1.QuoinHost, virtual []netip.Prefix,
 	now time.Time) *infrav1.HostFacts {
 	out := &infrav1.HostFacts{
 		InspectedAt:          &metav1.Time{Time: now},
-		Hostname:             facts.Hostname,
-		OSImage:              facts.OS.PrettyName,
-		OSID:                 facts.OS.ID,
-		KernelVersion:        facts.Kernel,
-		Architecture:         facts.Architecture,
-		BootID:               facts.BootID,
-		MachineID:            facts.MachineID,
-		ProductUUID:          facts.ProductUUID,
-		SerialNumber:         facts.SerialNumber,
+		Hostname:             fact(facts.Hostname),
+		OSImage:              fact(facts.OS.PrettyName),
+		OSID:                 fact(facts.OS.ID),
+		KernelVersion:        fact(facts.Kernel),
+		Architecture:         fact(facts.Architecture),
+		BootID:               fact(facts.BootID),
+		MachineID:            fact(facts.MachineID),
+		ProductUUID:          fact(facts.ProductUUID),
+		SerialNumber:         fact(facts.SerialNumber),
 		CPUs:                 int32(facts.CPUs), //nolint:gosec // a host has fewer processors than that
 		Memory:               resource.NewQuantity(facts.MemoryBytes, resource.BinarySI),
-		DefaultInterface:     facts.DefaultInterface,
+		DefaultInterface:     kernelName(facts.DefaultInterface),
 		CgroupVersion:        int32(facts.CgroupVersion), //nolint:gosec // 1 or 2
 		KubeletOnCgroupV1:    facts.KubeletOnCgroupV1,
 		ClockOffset:          &metav1.Duration{Duration: facts.ClockOffset.Round(time.Millisecond)},
@@ -149,10 +161,10 @@ func hostFacts(facts *inspect.Facts, host *infrav1.QuoinHost, virtual []netip.Pr
 		Disks:                disksOf(facts),
 	}
 	if facts.ContainerRuntime.Name != "" {
-		out.ContainerRuntime = facts.ContainerRuntime.Name + "://" + facts.ContainerRuntime.Version
+		out.ContainerRuntime = fact(facts.ContainerRuntime.Name + "://" + facts.ContainerRuntime.Version)
 	}
 	for _, a := range facts.Addresses {
-		out.Addresses = append(out.Addresses, infrav1.InterfaceAddress{Interface: a.Interface,
+		out.Addresses = append(out.Addresses, infrav1.InterfaceAddress{Interface: kernelName(a.Interface),
 			Address: netip.PrefixFrom(a.Address, a.Prefix).String()})
 	}
 	// What is wrong with them, suitability.Assess says.
@@ -162,7 +174,7 @@ func hostFacts(facts *inspect.Facts, host *infrav1.QuoinHost, virtual []netip.Pr
 
 func disksOf(facts *inspect.Facts) (out []infrav1.Disk) {
 	for _, d := range facts.Disks {
-		out = append(out, infrav1.Disk{ID: d.ID, Name: d.Name, Size: resource.NewQuantity(d.SizeBytes,
+		out = append(out, infrav1.Disk{ID: fact(d.ID), Name: kernelName(d.Name), Size: resource.NewQuantity(d.SizeBytes,
 			resource.BinarySI), Rotational: ptr.To(d.Rotational)})
 	}
 	return out
