@@ -372,6 +372,9 @@ func hasClaim(machine *infrav1.QuoinMachine, host *infrav1.QuoinHost) bool {
 	return false
 }
 
+// validateAddressIsNew refuses the address of another host. One of another namespace counts only after it was inspected,
+// so that whoever registered it can log in there: who only names a machine first must not keep its owner out. Of two
+// objects that do describe one machine, the owner record there lets one work.
 func (w *HostWebhook) validateAddressIsNew(ctx context.Context, host *infrav1.QuoinHost) (field.ErrorList, error) {
 	var hosts infrav1.QuoinHostList
 	if err := w.Client.List(ctx, &hosts, client.UnsafeDisableDeepCopy, fieldindex.HostsAtAddress(host)); err != nil {
@@ -380,7 +383,8 @@ func (w *HostWebhook) validateAddressIsNew(ctx context.Context, host *infrav1.Qu
 	}
 	for i := range hosts.Items {
 		other := &hosts.Items[i]
-		if other.Namespace == host.Namespace && other.Name == host.Name {
+		if other.Namespace == host.Namespace && other.Name == host.Name ||
+			other.Namespace != host.Namespace && other.Status.Facts == nil {
 			continue
 		}
 		return field.ErrorList{field.Forbidden(field.NewPath("spec", "address"), fmt.Sprintf("QuoinHost %s/%s already "+

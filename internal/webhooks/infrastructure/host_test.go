@@ -113,6 +113,7 @@ func TestHostSpec(t *testing.T) {
 func TestHostAddressBelongsToOneHost(t *testing.T) {
 	port := func(h *infrav1.QuoinHost) { h.Spec.Port = 2222 }
 	elsewhere := func(h *infrav1.QuoinHost) { h.Namespace = "elsewhere" }
+	inspected := func(h *infrav1.QuoinHost) { h.Status.Facts = &infrav1.HostFacts{Hostname: "a"} }
 	for name, c := range map[string]struct {
 		there, new *infrav1.QuoinHost
 		refusal    string
@@ -120,7 +121,8 @@ func TestHostAddressBelongsToOneHost(t *testing.T) {
 		"another address": {host("a"), host("b", at("192.0.2.8")), ""},
 		"the same address": {host("a"), host("b"),
 			"QuoinHost hosts/a already describes the host at 192.0.2.7 port 22"},
-		"the same in another namespace": {host("a"), host("a", elsewhere), "QuoinHost hosts/a already"},
+		"the same in another namespace": {host("a", inspected), host("a", elsewhere), "QuoinHost hosts/a already"},
+		"only named there":              {host("a"), host("a", elsewhere), ""},
 		"the same at another port":      {host("a"), host("b", port), ""},
 		"another spelling of IPv6": {host("a", at("2001:db8::7")), host("b", at("2001:DB8:0::7")),
 			"QuoinHost hosts/a already"},
@@ -369,8 +371,6 @@ func TestAWordAboutAQuarantineIsRefusedWhereThereIsNoCauseForIt(t *testing.T) {
 			Reason: infrav1.HostAbandonedReason}}
 	}
 	up := []func(*infrav1.QuoinHost){claimed, inState(infrav1.HostStateQuarantined), abandoned}
-	const release, verify = infrav1.ReleaseUncleanAnnotation, infrav1.VerifyOnlyAnnotation
-	for name, c := range map[string]struct {
 	reachable := func(status metav1.ConditionStatus, reason string) func(*infrav1.QuoinHost) {
 		return func(h *infrav1.QuoinHost) {
 			h.Status.Conditions = []metav1.Condition{{Type: infrav1.HostReachableCondition, Status: status, Reason: reason}}
@@ -380,8 +380,10 @@ func TestAWordAboutAQuarantineIsRefusedWhereThereIsNoCauseForIt(t *testing.T) {
 	refuses := reachable(metav1.ConditionFalse, infrav1.HostAuthenticationFailedReason)
 	silent := reachable(metav1.ConditionFalse, infrav1.HostUnreachableReason)
 	another := reachable(metav1.ConditionFalse, infrav1.HostKeyChangedReason)
-		host              *infrav1.QuoinHost
+	const release, verify = infrav1.ReleaseUncleanAnnotation, infrav1.VerifyOnlyAnnotation
 	const abandon = infrav1.AbandonAnnotation
+	for name, c := range map[string]struct {
+		host              *infrav1.QuoinHost
 		annotation, value string
 		refusal           string
 	}{

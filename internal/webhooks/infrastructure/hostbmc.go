@@ -15,6 +15,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
+	"sigs.k8s.io/cluster-api/util/conditions"
+
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/fieldindex"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/firmware"
@@ -48,7 +50,9 @@ func (w *HostWebhook) validateNewBMC(
 }
 
 // validateBMCIsNew refuses the computer of another host, one of which is wrong: the identities that are compared before
-// each order keep it from being switched off for the other. Of two that a move brings, both were there before.
+// each order keep it from being switched off for the other. Of two that a move brings, both were there before. One of
+// another namespace counts only after its BMC was verified: who only names it first, without its account or the machine
+// behind it, must not keep the owner out.
 func (w *HostWebhook) validateBMCIsNew(
 	ctx context.Context, old, host *infrav1.QuoinHost,
 ) (field.ErrorList, error) {
@@ -70,7 +74,8 @@ func (w *HostWebhook) validateBMCIsNew(
 			bmc.SystemID != "" && strings.EqualFold(bmc.SystemID, other.Spec.BMC.SystemID) ||
 			// What names none means the only one there is. Of two that were stored so, one is named first.
 			mayBeSame(bmc, other.Spec.BMC) && (before == nil || !mayBeSame(before, other.Spec.BMC))
-		if !alike || broughtTogether(old, host, other) || other.Namespace == host.Namespace && other.Name == host.Name {
+		if !alike || broughtTogether(old, host, other) || other.Namespace == host.Namespace && other.Name == host.Name ||
+			other.Namespace != host.Namespace && !conditions.IsTrue(other, infrav1.HostBMCVerifiedCondition) {
 			continue
 		}
 		return field.ErrorList{field.Forbidden(field.NewPath("spec", "bmc", "address"), fmt.Sprintf("QuoinHost %s/%s has "+

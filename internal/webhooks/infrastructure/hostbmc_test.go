@@ -12,6 +12,7 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
@@ -167,6 +168,23 @@ func TestABMCIsSetByWhoeverMayReadItsSecret(t *testing.T) {
 					ValidateCreate(by("operator"), h)
 				expectRefusal(t, err, "")
 			}
+		})
+	}
+	for name, c := range map[string]struct {
+		status  metav1.ConditionStatus
+		refusal string
+	}{
+		"verified":          {metav1.ConditionTrue, "QuoinHost strangers/other has this BMC"},
+		"another machine's": {metav1.ConditionFalse, ""},
+		"only named":        {metav1.ConditionUnknown, ""},
+	} {
+		t.Run("of another namespace, "+name, func(t *testing.T) {
+			other := before.DeepCopy()
+			other.Namespace, other.Name, other.Spec.Address = "strangers", "other", "192.0.2.9"
+			other.Status.Conditions = []metav1.Condition{{Type: infrav1.HostBMCVerifiedCondition, Status: c.status}}
+			w := &HostWebhook{Client: reader(t, other), Live: reader(t), Reviews: rights(true)}
+			_, err := w.ValidateCreate(by("operator"), before)
+			expectRefusal(t, err, c.refusal)
 		})
 	}
 	for name, c := range map[string]struct{ other, was, is, refusal string }{
