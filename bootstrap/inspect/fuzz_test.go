@@ -14,7 +14,7 @@ import (
 
 func FuzzParse(f *testing.F) {
 	for _, text := range []string{answer, "", "end ok\n", "disk a 9223372036854775807 0 x\nend ok\n",
-		"memory.kib 9223372036854775807\nend ok", "address a ::1/129\nend ok",
+		"memory.kib 9223372036854775807\nend ok", "end ok\ntraced user\n", "address a ::1/129\nend ok",
 		"clock 1.2\nclock.end -9223372036854775808.9\nend ok\n",
 		"disk a 1 0 a\ndisk.volume a NAME=\"x\\\"\" TYPE=\"part\"\nend ok\n", "owner {}\nlink a b c d\nend ok\n"} {
 		f.Add(text)
@@ -23,6 +23,9 @@ func FuzzParse(f *testing.F) {
 		facts, err := inspect.Parse(text)
 		if (facts == nil) == (err == nil) {
 			t.Fatal("either facts or an error")
+		}
+		if err == nil && !strings.HasSuffix(text, "end ok\n") {
+			t.Fatal("an answer that was cut off passes")
 		}
 		if err != nil {
 			return

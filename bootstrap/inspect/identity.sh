@@ -2,7 +2,14 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # What tells one machine and one installation from another, as facts. Needs POSIX sh and coreutils.
-say() { printf '%s %s\n' "$1" "$2"; }
+say() {
+	# A fact is one line, whatever the host says of itself.
+	case $2 in
+	*"
+"*) set -- "$1" "$(printf '%s' "$2" | tr '\n' ' ')" ;;
+	esac
+	printf '%s %s\n' "$1" "$2"
+}
 
 quoin_identity() {
 	say boot "$(cat /proc/sys/kernel/random/boot_id 2>/dev/null)"

@@ -5,6 +5,7 @@ package inspect
 
 import (
 	"context"
+	"crypto/rand"
 	_ "embed"
 	"errors"
 	"fmt"
@@ -19,7 +20,6 @@ import (
 
 // What a host can bring into memory is bounded: real ones have far less.
 const (
-	maxAnswer    = 4 << 20
 	maxDisks     = 512
 	maxVolumes   = 128
 	maxLinks     = 256
@@ -50,15 +50,25 @@ func SplitIdentity(output string) (identity, rest string) {
 	return output, ""
 }
 
+// ErrTooMuch is that a host printed more than an answer holds: the end of it is missing, and nothing may be made of the
+// rest.
+var ErrTooMuch = errors.New("the host's answer is longer than any real one (4 MiB), so what it leaves out is " +
+	"unknown; look at the host for thousands of users, keys, jobs or links, and remove them")
+
 // Collect runs Script on the host as root and parses the answer.
 func Collect(ctx context.Context, host ssh.Host) (*Facts, error) {
 	begin := time.Now()
-	result, err := host.Run(ctx, ssh.Command{Script: Script, Sudo: true})
+	// What is on the host may say of itself that the answer ends, but not by this word.
+	word := rand.Text()
+	result, err := host.Run(ctx, ssh.Command{Script: Script + "say end " + word + "\n", Sudo: true})
 	if err != nil {
 		return nil, fmt.Errorf("inspecting the host: %w", err)
 	}
 	end := time.Now()
-	facts, err := Parse(result.Stdout)
+	if result.Truncated {
+		return nil, fmt.Errorf("inspecting the host: %w", ErrTooMuch)
+	}
+	facts, err := parse(result.Stdout, word)
 	if err != nil {
 		return nil, err
 	}
@@ -73,12 +83,12 @@ var architectures = map[string]string{"x86_64": "amd64", "aarch64": "arm64", "pp
 	"riscv64": "riscv64"}
 
 // Parse reads what Script printed.
-func Parse(output string) (*Facts, error) {
-	if len(output) > maxAnswer {
-		return nil, errors.New("the host's answer to the inspection is longer than any real one")
-	}
+func Parse(output string) (*Facts, error) { return parse(output, "ok") }
+
+// parse reads an answer whose last line is end and that word.
+func parse(output, end string) (*Facts, error) {
 	facts := &Facts{}
-	complete := false
+	output, complete := strings.CutSuffix("\n"+output, "\nend "+end+"\n")
 	// What is no text can be written to no status.
 	for line := range strings.SplitSeq(strings.ToValidUTF8(output, "?"), "\n") {
 		if facts.Traces.Take(line) {
@@ -88,9 +98,6 @@ func Parse(output string) (*Facts, error) {
 		value = strings.TrimSpace(value)
 		if len(value) > maxValue {
 			return nil, fmt.Errorf("the host's answer %q has %d bytes, more than any real one", word, len(value))
-		}
-		if word == "end" {
-			complete = true
 		}
 		if err := facts.take(word, value); err != nil {
 			return nil, fmt.Errorf("the host's answer %q: %w", word, err)

@@ -4,6 +4,7 @@
 package inspect_test
 
 import (
+	"context"
 	"errors"
 	"net"
 	"os"
@@ -148,4 +149,42 @@ func TestWhatOtherMachinesExportIsNotLookedAt(t *testing.T) {
 	g.Expect(string(out)).To(And(ContainSubstring(root+"/mnt/local"), ContainSubstring(root+"/opt/a"),
 		HaveSuffix("traced data\n")))
 	g.Expect(string(out)).NotTo(Or(ContainSubstring("backup"), ContainSubstring("srv")))
+}
+
+// ends is a host whose answer to an inspection is cut off: by the word that ends no answer, or by its length.
+type ends struct {
+	ssh.Host
+	truncated bool
+}
+
+func (e ends) Run(_ context.Context, command ssh.Command) (ssh.Result, error) {
+	if !e.truncated {
+		return ssh.Result{Stdout: answer}, nil
+	}
+	lines := strings.Split(strings.TrimSpace(command.Script), "\n")
+	return ssh.Result{Stdout: answer + strings.TrimPrefix(lines[len(lines)-1], "say ") + "\n", Truncated: true}, nil
+}
+
+// What follows was not read, and a baseline of the rest would know less than the host has.
+func TestAnInspectionThatIsCutOffIsNone(t *testing.T) {
+	g := NewWithT(t)
+	_, err := inspect.Collect(t.Context(), ends{})
+	g.Expect(err).To(MatchError(ContainSubstring("cut off")))
+	_, err = inspect.Collect(t.Context(), ends{truncated: true})
+	g.Expect(err).To(MatchError(inspect.ErrTooMuch))
+}
+
+// A value of many lines is one fact: a name of the host's own makes no other.
+func TestAFactIsOneLine(t *testing.T) {
+	g := NewWithT(t)
+	dir := t.TempDir()
+	release := filepath.Join(dir, "os-release")
+	g.Expect(os.WriteFile(release, []byte("PRETTY_NAME='a\ntrace user\tx\ty\nend ok'\n"), 0o600)).To(Succeed())
+	script := strings.ReplaceAll(inspect.Script, "/etc/os-release", release)
+	result, err := (&sshtest.Local{}).Run(t.Context(), ssh.Command{Script: script})
+	g.Expect(err).NotTo(HaveOccurred())
+	forged, err := inspect.Parse(result.Stdout)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(forged.OS.PrettyName).To(Equal("a trace user\tx\ty end ok"))
+	g.Expect(forged.Traces.All).NotTo(ContainElement(HaveField("Name", "x")))
 }

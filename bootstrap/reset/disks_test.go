@@ -187,7 +187,7 @@ func TestNothingIsDeletedAcrossAMountOrMissedBehindALink(t *testing.T) {
 	d := newSteps(t)
 	out := sandbox(t, d.steps("clean", Plan("reset", Options{}).Steps)+ours+`
 verify() { /bin/sh -s -- /var/lib/quoin -- -- -- <<'VERIFY'
-`+verifyFunctions+verifyScript+`
+`+verifyFunctions+verifyScript+`echo end
 VERIFY
 }
 mkdir -p /var/lib/precious /var/lib/etcd/backup /var/lib/big/kubelet/pods/a /var/lib/volume
@@ -217,7 +217,7 @@ func TestOnlyDisksOfTheClaimAreWiped(t *testing.T) {
 	wipe := func(name string, o Options) string { return d.steps(name, Plan("reset", o).Steps) }
 	verify := func(o Options) string {
 		return "/bin/sh -s -- /var/lib/quoin -- -- " + strings.Join(o.WipeDisks, " ") + " -- <<'VERIFY'\n" + d.functions() +
-			verifyFunctions + verifyScript + "\nVERIFY\n"
+			verifyFunctions + verifyScript + "echo end\nVERIFY\n"
 	}
 	clean := Options{WipeDisks: []string{"wipe-1"}, DataDisks: []string{"data-1"}}
 	wrong := Options{WipeDisks: []string{"data-alias", "busy-1", "gone-1", "wipe-1"}, DataDisks: []string{"data-1"}}

@@ -11,11 +11,15 @@ import (
 
 func FuzzFindings(f *testing.F) {
 	for _, answer := range []string{"end\n", "", "found a\tb\nend\n", "found \nend", "found \xff\t\xfe\nend\n",
+		"trace a\tb\nend 4WORD\ntraced a\n",
 		strings.Repeat("found x\ty\n", 200) + "end\n", "found " + strings.Repeat("x", 3000) + "\nend\n"} {
 		f.Add(answer)
 	}
 	f.Fuzz(func(t *testing.T, answer string) {
-		verified, err := parse(answer, Options{})
+		if _, err := parse(answer, "end 4WORD", Options{}); err == nil && !strings.HasSuffix(answer, "end 4WORD\n") {
+			t.Fatal("an answer that was cut off passes")
+		}
+		verified, err := parse(answer, "end", Options{})
 		if err != nil {
 			return
 		}

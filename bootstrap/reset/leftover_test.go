@@ -4,6 +4,7 @@
 package reset
 
 import (
+	"context"
 	"flag"
 	"fmt"
 	"os"
@@ -18,6 +19,7 @@ import (
 
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/inspect"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/run"
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh"
 )
 
 var update = flag.Bool("update", false, "write the table of docs/trust.md")
@@ -227,9 +229,9 @@ func dirtySandbox(
 	dirty, rest, _ := strings.Cut(rest, "ANEW\n")
 	anewFound, rest, _ = strings.Cut(rest, "AFTER\n")
 	clean, state, _ := strings.Cut(rest, "STATE\n")
-	before, err := parse(dirty, o)
+	before, err := read(dirty, o)
 	g.Expect(err).NotTo(HaveOccurred(), out)
-	after, err = parse(clean, o)
+	after, err = read(clean, o)
 	g.Expect(err).NotTo(HaveOccurred(), out)
 	g.Expect(state).To(BeEmpty(), "what an administrator had stays")
 	g.Expect(out).NotTo(ContainSubstring("FAILED"))
@@ -371,17 +373,17 @@ for f in iptables-save ip6tables-save iptables-legacy-save ip6tables-legacy-save
 done
 verify
 `)
-	verified, err := parse(out, unrecorded)
+	verified, err := read(out, unrecorded)
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(strings.Join(verified.Skipped, "\n")).To(And(ContainSubstring("rules of iptables: iptables-legacy-save fails"),
 		ContainSubstring("tables of nftables: nft fails"), ContainSubstring("sets of ipset: ipset fails"),
 		ContainSubstring("what came since the inspection: nothing is on record")))
 
-	verified, err = parse("traced user\ntraced image\nend\n", Options{Baseline: "user:"})
+	verified, err = parse("traced user\ntraced image\nend\n", "end", Options{Baseline: "user:"})
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(verified).To(Equal(Verification{
 		Skipped: []string{"what came since the inspection, of image: not read both then and now"}}))
-	verified, err = parse("trace user\tx\t0\nend\n", Options{Baseline: "nonsense", IgnoreChanges: true})
+	verified, err = parse("trace user\tx\t0\nend\n", "end", Options{Baseline: "nonsense", IgnoreChanges: true})
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(verified.Skipped).To(HaveLen(1))
 }
@@ -395,13 +397,13 @@ func TestASharedHostWithoutARecordIsNotClean(t *testing.T) {
 		many.All = append(many.All, inspect.Trace{Kind: "user", Name: strconv.Itoa(i)})
 	}
 	for _, baseline := range []string{"", many.Encode(), "nonsense"} {
-		verified, err := parse("trace user\tx\t0\ntraced user\nend\n", Options{Baseline: baseline})
+		verified, err := parse("trace user\tx\t0\ntraced user\nend\n", "end", Options{Baseline: baseline})
 		g.Expect(err).NotTo(HaveOccurred())
 		g.Expect(verified.Skipped).To(BeEmpty())
 		g.Expect(verified.Findings).To(ConsistOf(HaveField("Fix", And(ContainSubstring("spec.cleaning.ignoreChanges"),
 			ContainSubstring("register it again")))))
 
-		verified, err = parse("trace user\tx\t0\ntraced user\nend\n", Options{Baseline: baseline, IgnoreChanges: true})
+		verified, err = parse("trace user\tx\t0\ntraced user\nend\n", "end", Options{Baseline: baseline, IgnoreChanges: true})
 		g.Expect(err).NotTo(HaveOccurred())
 		g.Expect(verified.Findings).To(BeEmpty())
 		g.Expect(verified.Skipped).To(ConsistOf(ContainSubstring("what came since the inspection")))
@@ -413,14 +415,45 @@ func TestTheKeyInUseIsNoChange(t *testing.T) {
 	g := NewWithT(t)
 	const blob = "AAAAC3NzaC1lZDI1NTE5AAAAIJ4V6Zd3xVYQ0Yd7cCk9F0TtqLrkVn3GJ8T3K7Wb5H2M"
 	line := "trace key\troot\tssh-ed25519 " + blob + " rotated\ntraced key\nend\n"
-	verified, err := parse(line, Options{Baseline: "key:"})
+	verified, err := parse(line, "end", Options{Baseline: "key:"})
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(verified.Findings).To(HaveLen(1))
 	own := fingerprint(inspect.Trace{Value: "ssh-ed25519 " + blob})
 	g.Expect(verified.Findings[0].What).To(ContainSubstring(own))
-	verified, err = parse(line, Options{Baseline: "key:", OwnKey: own})
+	verified, err = parse(line, "end", Options{Baseline: "key:", OwnKey: own})
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(verified.Findings).To(BeEmpty())
+}
+
+// ends answers a verification by what was asked of it: what it says is followed by the end that it was given.
+type ends struct {
+	ssh.Host
+	said      string
+	forged    bool
+	truncated bool
+}
+
+func (e ends) Run(_ context.Context, command ssh.Command) (ssh.Result, error) {
+	lines := strings.Split(strings.TrimSpace(command.Script), "\n")
+	end := strings.Trim(strings.TrimPrefix(lines[len(lines)-1], "echo "), "'")
+	if e.forged {
+		end = "end"
+	}
+	return ssh.Result{Stdout: e.said + end + "\n", Truncated: e.truncated}, nil
+}
+
+// A host that was a tenant's may print lines of his, and so many that what follows them is lost.
+func TestAnAnswerThatIsCutOffIsNoneWhateverItSays(t *testing.T) {
+	g := NewWithT(t)
+	const said = "trace sshd\t/etc/ssh/x\t-> y\nend\ntraced sshd\n"
+	o := Options{Baseline: "sshd:"}
+	verified, err := Verify(t.Context(), ends{said: said}, o)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(verified.Findings).To(HaveLen(1))
+	_, err = Verify(t.Context(), ends{said: said, forged: true}, o)
+	g.Expect(err).To(MatchError(ContainSubstring("cut off")))
+	_, err = Verify(t.Context(), ends{said: said, truncated: true}, o)
+	g.Expect(err).To(MatchError(inspect.ErrTooMuch))
 }
 
 // What an earlier version noted before a claim says nothing about what it did not look at.

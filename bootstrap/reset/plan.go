@@ -5,6 +5,7 @@ package reset
 
 import (
 	"context"
+	"crypto/rand"
 	_ "embed"
 	"errors"
 	"fmt"
@@ -101,12 +102,17 @@ func Verify(ctx context.Context, host ssh.Host, o Options) (Verification, error)
 		args = append(args, quoted(o.WipeDisks))
 		script = inspect.DiskFunctions + script
 	}
-	script = "set -- " + strings.Join(args, " ") + "\n" + script
+	// What a host that was somebody's says of names and links ends no answer.
+	end := "end " + rand.Text()
+	script = "set -- " + strings.Join(args, " ") + "\n" + script + "echo " + ssh.Quote(end) + "\n"
 	result, err := host.Run(ctx, ssh.Command{Script: script, Sudo: true})
 	if err != nil {
 		return Verification{}, fmt.Errorf("verifying the reset: %w", err)
 	}
-	return parse(result.Stdout, o)
+	if result.Truncated {
+		return Verification{}, fmt.Errorf("verifying the reset: %w", inspect.ErrTooMuch)
+	}
+	return parse(result.Stdout, end, o)
 }
 
 func quoted(words []string) string {
@@ -126,14 +132,12 @@ const (
 // shorten bounds a text of the host, between two characters.
 func shorten(s string, bytes int) string { return strings.ToValidUTF8(s[:min(len(s), bytes)], "") }
 
-func parse(output string, o Options) (Verification, error) {
+// parse reads an answer whose last line is end.
+func parse(output, end string, o Options) (Verification, error) {
 	var v Verification
 	var traces inspect.Traces
-	complete := false
+	output, complete := strings.CutSuffix("\n"+output, "\n"+end+"\n")
 	for line := range strings.SplitSeq(strings.ToValidUTF8(output, "?"), "\n") {
-		if line == "end" {
-			complete = true
-		}
 		if traces.Take(line) {
 			continue
 		}

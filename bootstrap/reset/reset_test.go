@@ -122,7 +122,7 @@ cat $D/calls | sort -u
 func TestResetLeavesWhatItFoundAndNothingElse(t *testing.T) {
 	g := NewWithT(t)
 	verify := "verify() { /bin/sh -s -- /var/lib/quoin 6443 10250 -- 10.0.0.100 <<'VERIFY'\n" + verifyFunctions + verifyScript +
-		"\nVERIFY\n}\n"
+		"echo end\nVERIFY\n}\n"
 	out := sandbox(t, prelude()+verify+scripts(t)+"set +e\n"+dirt+"echo BEFORE; verify; reset_all; echo AFTER; verify; "+
 		"reset_all; echo AGAIN; verify"+state)
 	before, rest, _ := strings.Cut(out, "AFTER\n")
@@ -130,7 +130,7 @@ func TestResetLeavesWhatItFoundAndNothingElse(t *testing.T) {
 	t.Log(out)
 
 	_, before, _ = strings.Cut(before, "BEFORE\n")
-	verified, err := parse(before[:strings.Index(before, "\nend\n")+5], unrecorded)
+	verified, err := read(before, unrecorded)
 	g.Expect(err).NotTo(HaveOccurred())
 	var what []string
 	for _, f := range verified.Findings {
@@ -144,7 +144,7 @@ func TestResetLeavesWhatItFoundAndNothingElse(t *testing.T) {
 		ContainSubstring("created still lists")))
 
 	for _, text := range []string{after, again} {
-		verified, err = parse(text, unrecorded)
+		verified, err = read(text, unrecorded)
 		g.Expect(err).NotTo(HaveOccurred())
 		g.Expect(verified.Findings).To(BeEmpty())
 	}
@@ -185,7 +185,7 @@ func TestWhatAResetRemovesIsLookedFor(t *testing.T) {
 				"\nverify; reset_all; echo RESET; verify\n")
 			g.Expect(out).NotTo(ContainSubstring("FAILED"))
 			before, after, _ := strings.Cut(out, "RESET\n")
-			verified, err := parse(before, unrecorded)
+			verified, err := read(before, unrecorded)
 			found := verified.Findings
 			g.Expect(err).NotTo(HaveOccurred())
 			if c.found == "" {
@@ -196,7 +196,7 @@ func TestWhatAResetRemovesIsLookedFor(t *testing.T) {
 				g.Expect(found[0].Fix).NotTo(BeEmpty())
 			}
 			if name != "an enabled unit" { // that stub never does anything
-				verified, err = parse(after, unrecorded)
+				verified, err = read(after, unrecorded)
 				g.Expect(err).NotTo(HaveOccurred())
 				g.Expect(verified.Findings).To(BeEmpty())
 			}
@@ -249,7 +249,16 @@ echo "left=$(grep -c -e /var/lib/kubelet -e quoin-mount /proc/self/mounts)"
 }
 
 func verifyFunction() string {
-	return "verify() { /bin/sh -s -- /var/lib/quoin 6443 -- <<'VERIFY'\n" + verifyFunctions + verifyScript + "\nVERIFY\n}\nset +e\n"
+	return "verify() { /bin/sh -s -- /var/lib/quoin 6443 -- <<'VERIFY'\n" + verifyFunctions + verifyScript + "echo end\nVERIFY\n}\nset +e\n"
+}
+
+// read parses the first answer in what a sandbox printed.
+func read(out string, o Options) (Verification, error) {
+	const end = "end"
+	if answer, _, ok := strings.Cut(out, "\n"+end+"\n"); ok {
+		out = answer + "\n" + end + "\n"
+	}
+	return parse(out, end, o)
 }
 
 func TestAZombieIsNoProcess(t *testing.T) {

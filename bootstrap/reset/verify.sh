@@ -51,4 +51,3 @@ while [ $# -gt 0 ] && [ "$1" != -- ]; do
 done
 
 quoin_traces
-echo end

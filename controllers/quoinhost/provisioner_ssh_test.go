@@ -55,7 +55,12 @@ func (s *scripted) Run(_ context.Context, command ssh.Command) (ssh.Result, erro
 			closest = part
 		}
 	}
-	return ssh.Result{Stdout: s.answers[closest]}, nil
+	answer := s.answers[closest]
+	// A verification ends with the word that it is given.
+	if _, end, ok := strings.Cut(command.Script, "\necho 'end "); ok {
+		answer = strings.TrimSuffix(answer, "end\n") + "end " + strings.Trim(end, "'\n") + "\n"
+	}
+	return ssh.Result{Stdout: answer}, nil
 }
 
 func (s *scripted) Upload(context.Context, string, os.FileMode, []byte) error {
