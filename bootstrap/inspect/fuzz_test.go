@@ -5,6 +5,11 @@ package inspect_test
 
 import (
 	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -76,4 +81,48 @@ func FuzzBaseline(f *testing.F) {
 			t.Fatal("what came since is not seen")
 		}
 	})
+}
+
+// tracesOneFile holds the script to one trace of a file and of a link, whatever their names and targets are, which says
+// what they are.
+func tracesOneFile(t *testing.T, name string) {
+	t.Helper()
+	if name == "" || name == "." || name == ".." || len(name) > 200 || strings.ContainsAny(name, "/\x00") {
+		return
+	}
+	dir := t.TempDir()
+	if os.WriteFile(filepath.Join(dir, name), nil, 0o600) != nil || os.Symlink(name, filepath.Join(dir, name+"~")) != nil {
+		return
+	}
+	cmd := exec.CommandContext(t.Context(), "/bin/sh", "-c", inspect.TraceFunctions+`quoin_trace_files x "$1"`, "sh", dir)
+	cmd.Env = append(os.Environ(), "LC_ALL=C")
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	traces := &inspect.Traces{}
+	for line := range strings.SplitSeq(string(out), "\n") {
+		traces.Take(line)
+	}
+	if len(traces.All) != 2 || !slices.Equal(traces.Kinds, []string{"x"}) {
+		t.Fatalf("%q", out)
+	}
+	said := func(text string) string {
+		if inner, ok := strings.CutPrefix(text, "$'"); ok {
+			text, err = strconv.Unquote(`"` + strings.ReplaceAll(strings.TrimSuffix(inner, "'"), `"`, `\"`) + `"`)
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		return text
+	}
+	for _, trace := range traces.All {
+		if target, ok := strings.CutPrefix(trace.Value, "-> "); ok {
+			if target = said(target); target != strings.TrimRight(name, "\n") {
+				t.Fatalf("a link to %q is one to %q", name, target)
+			}
+		} else if path := said(trace.Name); path != filepath.Join(dir, name) {
+			t.Fatalf("%q is called %q", name, path)
+		}
+	}
 }

@@ -8,20 +8,55 @@
 
 quoin_trace() { printf 'trace %s\t%s\t%s\n' "$1" "$2" "$3"; }
 
-# quoin_trace_files <kind> <file or directory>...: by their content.
+# quoin_line <text>: sets $line to it, as a shell reads it ($'...') where it is more than one line or no text.
+quoin_line() {
+	line=$1
+	case $1 in
+	*[[:cntrl:]]* | \$\'*)
+		line=$(printf '%s' "$1" | od -An -v -tu1 | LC_ALL=C awk '{ for (i = 1; i <= NF; i++)
+			printf $i < 32 || $i == 127 || $i == 92 || $i == 39 ? "\\%03o" : "%c", $i + 0 }')
+		line="\$'$line'"
+		;;
+	esac
+}
+
+# quoin_trace_file <kind> <file>: by its content. What belongs to the host alone, or comes and goes by itself, is none.
+quoin_trace_file() {
+	case "$1 $2" in
+	# Its own keys are pinned; kubectl writes its cache anew at each use.
+	'sshd /etc/ssh/ssh_host_'* | 'kube /root/.kube/cache/'*) return 0 ;;
+	# Quoin's own plans, sessions, and containers of others.
+	'transient /run/systemd/transient/quoin-run-'* | 'transient /run/systemd/transient/'*.slice | \
+		'transient /run/systemd/transient/'*.slice.d/*.conf) return 0 ;;
+	'transient /run/systemd/transient/'*.scope | 'transient /run/systemd/transient/'*.scope.d/*.conf)
+		case ${2##*/transient/} in session-* | docker-* | libpod-* | cri-containerd-* | machine-* | snap.*) return 0 ;; esac
+		;;
+	esac
+	quoin_line "$2"
+	name=$line
+	if [ -L "$2" ]; then
+		quoin_line "$(readlink "$2")"
+		quoin_trace "$1" "$name" "-> $line"
+	elif [ -f "$2" ]; then
+		sum=$(sha256sum <"$2" 2>/dev/null)
+		quoin_trace "$1" "$name" "${sum%% *}"
+	fi
+}
+
+# quoin_trace_below <kind> <directory>: the shell's own patterns, for a name is a word to them whatever is in it.
+quoin_trace_below() {
+	for file in "$2"/* "$2"/.[!.]* "$2"/..?*; do
+		if [ -d "$file" ] && ! [ -L "$file" ]; then quoin_trace_below "$1" "$file"; else quoin_trace_file "$1" "$file"; fi
+	done
+}
+
+# quoin_trace_files <kind> <file or directory>...
 quoin_trace_files() {
 	kind=$1
 	shift
 	for top in "$@"; do
-		# With the slash, for it may be a link.
-		if [ -d "$top" ]; then find "$top/" 2>/dev/null; elif [ -e "$top" ] || [ -L "$top" ]; then echo "$top"; fi
-	done | while IFS= read -r file; do
-		if [ -L "$file" ]; then
-			quoin_trace "$kind" "$file" "-> $(readlink "$file")"
-		elif [ -f "$file" ]; then
-			sum=$(sha256sum <"$file" 2>/dev/null)
-			quoin_trace "$kind" "$file" "${sum%% *}"
-		fi
+		# It may be a link.
+		if [ -d "$top" ]; then quoin_trace_below "$kind" "${top%/}"; else quoin_trace_file "$kind" "$top"; fi
 	done
 	echo "traced $kind"
 }
@@ -180,10 +215,8 @@ quoin_trace_data() {
 }
 
 # quoin_trace_services: what systemd runs until the next boot, and what it runs for users, without a login even.
-# Sessions, containers of others and Quoin's own plans come and go.
 quoin_trace_services() {
-	quoin_trace_files transient /run/systemd/system /run/systemd/transient | grep -vE \
-		'	/run/systemd/transient/(quoin-run-|(session-|docker-|libpod-|cri-containerd-|machine-|snap\.)[^	]*\.scope|[^	]*\.slice)'
+	quoin_trace_files transient /run/systemd/system /run/systemd/transient
 	set -- /var/lib/systemd/linger
 	while IFS=: read -r _ _ _ _ _ home _; do
 		# That of root is below.
@@ -199,12 +232,10 @@ quoin_traces() {
 	quoin_trace_data
 	quoin_trace_files plugin /opt/cni/bin /usr/libexec/kubernetes
 	quoin_trace_files cni /etc/cni/net.d
-	# kubectl writes its cache anew at each use.
-	quoin_trace_files kube /root/.kube | grep -v '	/root/.kube/cache/'
+	quoin_trace_files kube /root/.kube
 	quoin_trace_users
 	quoin_trace_files sudo /etc/sudoers /etc/sudoers.d
-	# Its own keys are pinned.
-	quoin_trace_files sshd /etc/ssh | grep -v '	/etc/ssh/ssh_host_'
+	quoin_trace_files sshd /etc/ssh
 	quoin_trace_files cron /etc/crontab /etc/anacrontab /etc/cron.d /etc/cron.hourly /etc/cron.daily /etc/cron.weekly /etc/cron.monthly \
 		/var/spool/cron /var/spool/at
 	quoin_trace_files unit /etc/systemd/system /etc/systemd/user /etc/systemd/system-generators /usr/local/lib/systemd /root/.config/systemd

@@ -57,7 +57,7 @@ const (
 // Everything is there before the claim, too, under another name: an administrator's own, which stays and is not found.
 const beforeClaim = `
 volumes=/usr/libexec/kubernetes/kubelet-plugins/volume/exec
-mkdir -p /root/.ssh /etc/sudoers.d /etc/cron.d /etc/systemd/system /etc/ssh /etc/udev/rules.d /opt/cni/bin /etc/cni/net.d /srv/theirs \
+mkdir -p /root/.ssh /etc/profile.d /etc/sudoers.d /etc/cron.d /etc/systemd/system /etc/ssh /etc/udev/rules.d /opt/cni/bin /etc/cni/net.d /srv/theirs \
 	/etc/containerd /etc/pam.d /etc/sysctl.d
 echo 'ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAdministratorAdministratorAdministratorAdm admin' >/root/.ssh/authorized_keys
 for f in /etc/sudoers.d/theirs /etc/cron.d/theirs /etc/systemd/system/theirs.service /etc/ssh/sshd_config /etc/udev/rules.d/theirs.rules \
@@ -95,6 +95,11 @@ var leftovers = []leftover{
 	{"membership in a group", `sed -i 's|^\(sudo:.*\)$|\1theirs|' /etc/group`, "user theirs in group sudo", stays},
 	{"rule of sudo", `echo 'x ALL=(ALL) NOPASSWD: ALL' >/etc/sudoers.d/x`, "/etc/sudoers.d/x", stays},
 	{"rule of sudo in a file that was there", `echo more >>/etc/sudoers.d/theirs`, "/etc/sudoers.d/theirs", stays},
+	{"rule of sudo in a file whose name is two lines", `echo x >'/etc/sudoers.d/a
+b'`, `rule of sudo $'/etc/sudoers.d/a\012b'`, stays},
+	{"link whose target says that the answer ends", `ln -s 'y
+end
+traced cron' /etc/profile.d/x`, "setting of logins /etc/profile.d/x", stays},
 	{"setting of sshd", `echo more >>/etc/ssh/sshd_config`, "/etc/ssh/sshd_config", stays},
 	{"cron job", `echo x >/etc/cron.d/x`, "/etc/cron.d/x", stays},
 	{"cron job of a user", `mkdir -p /var/spool/cron/crontabs; echo x >/var/spool/cron/crontabs/tenant`,
