@@ -136,19 +136,19 @@ func TestANodeBehindALinkIsSeen(t *testing.T) {
 func TestWhatOtherMachinesExportIsNotLookedAt(t *testing.T) {
 	g := NewWithT(t)
 	root := t.TempDir()
-	for _, dir := range []string{"mnt/local", "mnt/backup", "srv/data", "opt/a"} {
+	for _, dir := range []string{"mnt/local", "mnt/backup", "mnt/a b", "srv/data", "opt/a", "opt/b ["} {
 		g.Expect(os.MkdirAll(filepath.Join(root, dir), 0o755)).To(Succeed())
 	}
 	mounts := filepath.Join(root, "mounts")
 	g.Expect(os.WriteFile(mounts, []byte("/dev/sda1 / ext4 rw 0 0\nnas:/backup "+root+"/mnt/backup nfs4 rw 0 0\n"+
-		"nas:/data "+root+"/srv nfs rw 0 0\n/dev/sdb1 "+root+"/opt/a ext4 rw 0 0\n"), 0o600)).To(Succeed())
-	functions := strings.NewReplacer("/proc/self/mounts", mounts, "quoin_below / /opt /srv /mnt /var/local",
-		"quoin_below "+root+"/opt "+root+"/srv "+root+"/mnt").Replace(inspect.TraceFunctions)
+		"nas:/data "+root+"/srv nfs rw 0 0\nnas:/ab "+root+"/mnt/a\\040b nfs rw 0 0\n/dev/sdb1 "+root+"/opt/a ext4 rw 0 0\n"), 0o600)).To(Succeed())
+	functions := strings.NewReplacer("/proc/self/mounts", mounts, "in '' /opt /srv /mnt /var/local",
+		"in "+root+"/opt "+root+"/srv "+root+"/mnt").Replace(inspect.TraceFunctions)
 	out, err := exec.CommandContext(t.Context(), "/bin/sh", "-c", functions+"\nquoin_trace_data").Output()
 	g.Expect(err).NotTo(HaveOccurred())
-	g.Expect(string(out)).To(And(ContainSubstring(root+"/mnt/local"), ContainSubstring(root+"/opt/a"),
+	g.Expect(string(out)).To(And(ContainSubstring(root+"/mnt/local"), ContainSubstring(root+"/opt/a"), ContainSubstring(root+"/opt/b ["),
 		HaveSuffix("traced data\n")))
-	g.Expect(string(out)).NotTo(Or(ContainSubstring("backup"), ContainSubstring("srv")))
+	g.Expect(string(out)).NotTo(Or(ContainSubstring("backup"), ContainSubstring("srv"), ContainSubstring("a b")))
 }
 
 // ends is a host whose answer to an inspection is cut off: by the word that ends no answer, or by its length.

@@ -185,33 +185,40 @@ quoin_trace_images() {
 }
 
 # Where other machines' file systems are mounted: a look there waits for them, and what they hold is not this host's.
-quoin_remotes=$(awk '$3 ~ /^(nfs.*|cifs|smb.*|ceph|glusterfs|9p|afs|lustre|autofs|fuse\..*)$/ { print $2 }' /proc/self/mounts)
+quoin_remotes=$(awk '$3 ~ /^(nfs.*|cifs|smb.*|ceph|glusterfs|9p|afs|lustre|autofs|fuse\..*)$/ { print $2 }' /proc/self/mounts |
+	# What the table has of a blank is its number.
+	while read -r mount; do printf '%b\n' "$mount"; done)
 
-# quoin_remote <path>: reports whether the path lies there.
+# quoin_remote <path>: reports whether the path lies there, and sets $mount to where.
 quoin_remote() {
-	for mount in $quoin_remotes; do
-		case $1/ in "$mount"/*) return 0 ;; esac
-	done
+	while IFS= read -r mount; do
+		case $1/ in "${mount:-/dev/null}"/*) return 0 ;; esac
+	done <<REMOTES
+$quoin_remotes
+REMOTES
 	return 1
-}
-
-# quoin_below <directory...>: what is in them, a name without blanks a line.
-quoin_below() {
-	for parent in "$@"; do
-		quoin_remote "$parent" && continue
-		ls -A "$parent" 2>/dev/null | grep -v '[[:space:]*?[]' | sed "s|^|${parent%/}/|"
-	done
 }
 
 # quoin_trace_data: where volumes of the host's own directories and storage plugins leave what they held.
 quoin_trace_data() {
-	for dir in $(quoin_below / /opt /srv /mnt /var/local) /var/openebs /var/lib/calico /var/lib/cilium /var/lib/weave /var/lib/csi-* \
-		/var/lib/longhorn /var/lib/openebs* /var/lib/rook; do
-		case $dir in /opt/cni | /opt/containerd | /run | /tmp | /lost+found) continue ;; esac
-		quoin_remote "$dir" && continue
-		if [ -d "$dir" ] && ! [ -L "$dir" ]; then quoin_trace data "$dir" ''; fi
+	for dir in /var/openebs /var/lib/calico /var/lib/cilium /var/lib/weave /var/lib/csi-* /var/lib/longhorn /var/lib/openebs* /var/lib/rook; do
+		quoin_trace_dir "$dir"
+	done
+	for parent in '' /opt /srv /mnt /var/local; do
+		quoin_remote "$parent" && continue
+		for dir in "$parent"/* "$parent"/.[!.]* "$parent"/..?*; do quoin_trace_dir "$dir"; done
 	done
 	echo 'traced data'
+}
+
+# quoin_trace_dir <directory>
+quoin_trace_dir() {
+	case $1 in /opt/cni | /opt/containerd | /run | /tmp | /lost+found) return 0 ;; esac
+	quoin_remote "$1" && return 0
+	if [ -d "$1" ] && ! [ -L "$1" ]; then
+		quoin_line "$1"
+		quoin_trace data "$line" ''
+	fi
 }
 
 # quoin_trace_services: what systemd runs until the next boot, and what it runs for users, without a login even.
