@@ -64,6 +64,7 @@ func FuzzBaseline(f *testing.F) {
 		if other, err := inspect.ParseBaseline(encoded); err == nil && other != nil {
 			other.Later(traces)
 			other.Missing(traces)
+			other.Gone(traces)
 		}
 		own, err := inspect.ParseBaseline(traces.Encode())
 		if err != nil {
@@ -74,6 +75,20 @@ func FuzzBaseline(f *testing.F) {
 		}
 		if later, missing := own.Later(traces), own.Missing(traces); len(later)+len(missing) > 0 {
 			t.Fatalf("of its own it does not know %q, and lacks %q", later, missing)
+		}
+		if gone := own.Gone(traces); len(gone) > 0 || inspect.Outdated(traces.Encode()) {
+			t.Fatalf("of its own is gone %v", gone)
+		}
+		guards := inspect.Trace{Kind: "sudo", Name: text + "-", Value: "x", How: "644 0:0"}
+		more := &inspect.Traces{Kinds: []string{"sudo"}, All: append(slices.Clone(traces.All), guards)}
+		if fuller, err := inspect.ParseBaseline(more.Encode()); err != nil || fuller != nil &&
+			!slices.Equal(fuller.Gone(&inspect.Traces{Kinds: more.Kinds, All: traces.All}), []inspect.Gone{{Kind: "sudo", Count: 1}}) {
+			t.Fatal("what went since is not seen")
+		}
+		guards.How = "666 0:0"
+		changed := &inspect.Traces{Kinds: more.Kinds, All: append(slices.Clone(traces.All), guards)}
+		if fuller, _ := inspect.ParseBaseline(more.Encode()); fuller != nil && len(fuller.Later(changed)) != 1 {
+			t.Fatal("another mode is not seen")
 		}
 		came := inspect.Trace{Kind: traces.Kinds[0], Name: text + "+"}
 		added := &inspect.Traces{Kinds: traces.Kinds, All: append(traces.All, came)}

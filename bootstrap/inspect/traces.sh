@@ -4,6 +4,7 @@
 # Prints what outlives a claim unless somebody takes it back, so that what a host had before one can be compared with
 # what it has afterwards. Changes nothing.
 #   trace <kind>, a tab, the name, a tab, what it is
+#   file <kind>, a tab, its mode and owner, a tab, the name, a tab, what it is
 #   traced <kind>: all of that kind was printed
 
 quoin_trace() { printf 'trace %s\t%s\t%s\n' "$1" "$2" "$3"; }
@@ -20,7 +21,7 @@ quoin_line() {
 	esac
 }
 
-# quoin_trace_file <kind> <file>: by its content. What belongs to the host alone, or comes and goes by itself, is none.
+# quoin_trace_file <kind> <file>: by its content, mode and owner. What belongs to the host alone, or comes and goes by itself, is none.
 quoin_trace_file() {
 	case "$1 $2" in
 	# Its own keys are pinned; kubectl writes its cache anew at each use.
@@ -39,12 +40,25 @@ quoin_trace_file() {
 		quoin_trace "$1" "$name" "-> $line"
 	elif [ -f "$2" ]; then
 		sum=$(sha256sum <"$2" 2>/dev/null)
-		quoin_trace "$1" "$name" "${sum%% *}"
+		printf 'file %s\t%s\t%s\t%s\n' "$1" "$(stat -c '%a %u:%g' "$2" 2>/dev/null)" "$name" "${sum%% *}"
 	fi
+}
+
+# quoin_trace_mode <kind> <directory>: where somebody but root may put files. A user's own directories are his.
+quoin_trace_mode() {
+	[ "$1" != linger ] || return 0
+	how=$(stat -c '%A %a %u:%g' "$2" 2>/dev/null)
+	case $how in
+	?????w* | ????????w*) ;;
+	*' 0:'*) return 0 ;;
+	esac
+	quoin_line "$2/"
+	printf 'file %s\t%s\t%s\tdirectory\n' "$1" "${how#* }" "$line"
 }
 
 # quoin_trace_below <kind> <directory>: the shell's own patterns, for a name is a word to them whatever is in it.
 quoin_trace_below() {
+	quoin_trace_mode "$1" "$2"
 	for file in "$2"/* "$2"/.[!.]* "$2"/..?*; do
 		if [ -d "$file" ] && ! [ -L "$file" ]; then quoin_trace_below "$1" "$file"; else quoin_trace_file "$1" "$file"; fi
 	done

@@ -62,8 +62,22 @@ func nameOfKey(t inspect.Trace) string {
 		shorten(redact.Patterns(comment), 80), t.Name)
 }
 
-// compare finds what came or changed since the host was inspected before the claim. Whose it is, nothing on the host
-// can prove, so it is never removed.
+// nameOfGone says what is gone by its kind alone: the baseline has no names.
+func nameOfGone(g inspect.Gone) string {
+	kind := g.Kind
+	switch say := nameOf[kind]; {
+	case kind == "key":
+		kind = "authorized key"
+	case kind == "member":
+		kind = "member of a group"
+	case say != nil:
+		kind = strings.TrimSpace(say(inspect.Trace{}))
+	}
+	return fmt.Sprintf("%s: gone since the inspection, %d of those that were there", kind, g.Count)
+}
+
+// compare finds what came, changed or went since the host was inspected before the claim. Whose it is, nothing on the
+// host can prove, so it is never removed.
 func (v *Verification) compare(o Options, now *inspect.Traces) {
 	baseline, err := inspect.ParseBaseline(o.Baseline)
 	if err != nil || baseline == nil {
@@ -85,9 +99,25 @@ func (v *Verification) compare(o Options, now *inspect.Traces) {
 		}
 		names = append(names, shorten(name, maxFinding))
 	}
+	if inspect.Outdated(o.Baseline) {
+		v.Skipped = append(v.Skipped, "what is gone since the inspection, and modes and owners of files: an earlier version "+
+			"of Quoin inspected the host")
+	}
+	gone := baseline.Gone(now)
 	if o.IgnoreChanges {
+		for _, g := range gone {
+			names = append(names, nameOfGone(g))
+		}
 		v.pass(names)
 		return
+	}
+	// Few, and each of its kind: what came may be many.
+	for _, g := range gone {
+		v.Findings = append(v.Findings[:min(len(v.Findings), maxFindings-1)], Finding{
+			What: nameOfGone(g),
+			Fix: "put it back, a backup or a host of its kind shows what it was; or, if you removed it, set " +
+				"spec.cleaning.ignoreChanges",
+		})
 	}
 	for _, name := range names[:min(len(names), max(0, maxFindings-len(v.Findings)))] {
 		v.Findings = append(v.Findings, Finding{

@@ -115,7 +115,11 @@ reset_containers() {
 # reset_images removes what the host did not have before the claim, by digest: what a tenant named, or named anew, is in no
 # baseline of the management cluster. $baseline is empty where nothing is known, or is to be compared.
 reset_images() {
-	case ,${baseline%%:*}, in *,image,*) ;; *) return 0 ;; esac
+	case $baseline in
+	2:*) case ,${baseline#2:} in *,image=*) ;; *) return 0 ;; esac ;;
+	# Of an earlier version.
+	*) case ,${baseline%%:*}, in *,image,*) ;; *) return 0 ;; esac ;;
+	esac
 	command -v ctr >/dev/null || return 0
 	ctrk images ls | while read -r name _ digest _; do
 		case $digest in *:*) ;; *) continue ;; esac

@@ -7,6 +7,7 @@ import (
 	"context"
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/inspect"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/owner"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/hostaccess"
 )
@@ -22,7 +23,8 @@ func (r *reconciliation) available(ctx context.Context) (result, error) {
 	return r.probe(ctx), nil
 }
 
-// probe asks for the boot ID. A free host that rebooted may have changed and is inspected again; a provisioned one
+// probe asks for the boot ID. A free host that rebooted may have changed, and is inspected again, as is one of which an
+// earlier version wrote down less than would be compared now; a provisioned one
 // stays what it is, because its bootstrap data must not run a second time, but that it is another one is named.
 func (r *reconciliation) probe(ctx context.Context) result {
 	if wait := r.pace().remaining(callProbe, r.timings().Probe); wait > 0 {
@@ -35,7 +37,7 @@ func (r *reconciliation) probe(ctx context.Context) result {
 	facts := r.host.Status.Facts
 	same := facts != nil && facts.BootID == probed.BootID
 	if r.host.Status.State == infrav1.HostStateAvailable {
-		if same && !taken(probed.Owner, r.host) {
+		if same && !taken(probed.Owner, r.host) && !inspect.Outdated(r.host.Spec.Baseline) {
 			return after(r.timings().Probe)
 		}
 		return r.moveTo(infrav1.HostStateInspecting)

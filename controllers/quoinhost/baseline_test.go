@@ -84,6 +84,24 @@ func TestAReleaseIsComparedWithTheInspectionBeforeTheClaim(t *testing.T) {
 		"not looked for: sets of ipset: ipset is not installed"))
 }
 
+// A free host of which an earlier version wrote down less is inspected again when it is probed next, by itself.
+func TestAFreeHostIsWrittenDownAnewAfterAnUpgrade(t *testing.T) {
+	w := claimedWorld(t, false)
+	now := tracesOf("admin")
+	w.room.facts.Traces = now
+	w.update(func(h *infrav1.QuoinHost) { h.Spec.ConsumerRef = nil })
+	w.untilState(infrav1.HostStateAvailable)
+	w.update(func(h *infrav1.QuoinHost) { h.Spec.Baseline = "user:" })
+	w.until("written down anew", func(h *infrav1.QuoinHost) bool {
+		return h.Spec.Baseline == now.Encode() && h.Status.State == infrav1.HostStateAvailable
+	})
+	inspected := condition1(w.host(), infrav1.HostInspectedCondition).LastTransitionTime
+	facts := w.host().Status.Facts.InspectedAt.DeepCopy()
+	w.linger(20)
+	w.g.Expect(w.host().Status.Facts.InspectedAt).To(Equal(facts), "once")
+	w.g.Expect(condition1(w.host(), infrav1.HostInspectedCondition).LastTransitionTime).To(Equal(inspected))
+}
+
 // Who shares a host learns that its release has nothing to compare with while there is time.
 func TestASharedHostOfWhichNothingIsOnRecordSaysSo(t *testing.T) {
 	many := inspect.Traces{Kinds: []string{"user"}}

@@ -179,11 +179,12 @@ type QuoinHostSpec struct {
 	Order *HostOrder `json:"order,omitempty"`
 
 	// baseline is what was on the host when it was last inspected as a free one: the kinds that were read, and a hash of
-	// each user, key, job, unit and others. What is there after a reset and not here came with the claim. Set by the
-	// controller; without it nothing is compared, and a host that other namespaces may claim is not clean.
+	// each user, key, job, unit and others. What is there after a reset and not here came with the claim, and what is
+	// here and not there went. Set by the controller; without it nothing is compared, and a host that other namespaces
+	// may claim is not clean.
 	// +optional
-	// +kubebuilder:validation:MaxLength=50000
-	// +kubebuilder:validation:Pattern=`^[a-z,-]*:[0-9a-f]*$`
+	// +kubebuilder:validation:MaxLength=65000
+	// +kubebuilder:validation:Pattern=`^([a-z,-]*:[0-9a-f]*|2:([a-z]+=[0-9a-f]*,?)+)$`
 	Baseline string `json:"baseline,omitempty"`
 
 	// stage is what the host is asked to have while nobody has it, so that a Machine which claims it then comes up sooner.
