@@ -3,10 +3,8 @@
 #
 # Prints what a cluster left under names that nobody else uses: what needs no record of before. Changes nothing.
 #   found <sentence>, a tab, what to do
-#   skipped <what cannot be seen, and why>
 
 found() { printf 'found %s\t%s\n' "$1" "$2"; }
-skipped() { printf 'skipped %s\n' "$*"; }
 
 quoin_chains='^:(KUBE-|CNI-|cali-|CILIUM_|OLD_CILIUM_|FLANNEL-|WEAVE)'
 

@@ -151,6 +151,24 @@ func TestWhatOtherMachinesExportIsNotLookedAt(t *testing.T) {
 	g.Expect(string(out)).NotTo(Or(ContainSubstring("backup"), ContainSubstring("srv"), ContainSubstring("a b")))
 }
 
+// A mount hides the keys and units of those whose homes are there, so that they were not looked at is said, once.
+func TestAHomeOnAnotherMachineIsNamed(t *testing.T) {
+	g := NewWithT(t)
+	root := t.TempDir()
+	mounts, passwd := filepath.Join(root, "mounts"), filepath.Join(root, "passwd")
+	g.Expect(os.WriteFile(mounts, []byte("/dev/sda1 / ext4 rw 0 0\nevil:/x /home/a\\040b nfs4 rw 0 0\nauto /net autofs rw 0 0\n"+
+		"nas:/y /net/nas nfs rw 0 0\ntmpfs /run/user/7 tmpfs rw 0 0\n"), 0o600)).To(Succeed())
+	g.Expect(os.WriteFile(passwd, []byte("a:x:1:1::/home/a b/a:/bin/sh\nb:x:2:2::/home/a b/b:/bin/sh\n"), 0o600)).To(Succeed())
+	functions := strings.NewReplacer("/proc/self/mounts", mounts, "/etc/passwd", passwd).Replace(inspect.TraceFunctions)
+	out, err := exec.CommandContext(t.Context(), "/bin/sh", "-c", functions+"\nquoin_trace_users; quoin_trace_mounts").Output()
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(strings.Count(string(out), "skipped ")).To(Equal(1))
+	g.Expect(string(out)).To(And(ContainSubstring("skipped keys, settings and units of users whose homes are below /home/a b: "),
+		ContainSubstring("trace mount\t/\tdisk ext4\n"), ContainSubstring("trace mount\t/home/a\\040b\tevil:/x nfs4\n"),
+		ContainSubstring("trace mount\t/net\tauto autofs\n"), HaveSuffix("traced mount\n")))
+	g.Expect(string(out)).NotTo(Or(ContainSubstring("/net/nas"), ContainSubstring("/run/user")))
+}
+
 // ends is a host whose answer to an inspection is cut off: by the word that ends no answer, or by its length.
 type ends struct {
 	ssh.Host

@@ -6,6 +6,9 @@
 #   trace <kind>, a tab, the name, a tab, what it is
 #   file <kind>, a tab, its mode and owner, a tab, the name, a tab, what it is
 #   traced <kind>: all of that kind was printed
+#   skipped <what cannot be seen, and why>
+
+skipped() { printf 'skipped %s\n' "$*"; }
 
 quoin_trace() { printf 'trace %s\t%s\t%s\n' "$1" "$2" "$3"; }
 
@@ -83,8 +86,15 @@ quoin_trace_users() {
 		esac
 		quoin_trace user "$name" "$uid:$gid:$home:$shell"
 	done </etc/passwd && echo 'traced user'
+	away=:
 	while IFS=: read -r name _ _ _ _ home _; do
-		quoin_remote "$home" && continue
+		if quoin_remote "$home"; then
+			case $away in *":$mount:"*) continue ;; esac
+			away=$away$mount:
+			quoin_line "$mount"
+			skipped "keys, settings and units of users whose homes are below $line: another machine has them"
+			continue
+		fi
 		for file in "$home/.ssh/authorized_keys" "$home/.ssh/authorized_keys2"; do
 			[ -f "$file" ] || continue
 			while IFS= read -r line || [ -n "$line" ]; do
@@ -213,6 +223,32 @@ REMOTES
 	return 1
 }
 
+# quoin_trace_mounts: what is mounted, and will be. The kernel's own, those of sessions and of containers come and go, and
+# so does what an automounter mounts.
+quoin_trace_mounts() {
+	if [ -f /etc/fstab ]; then
+		while IFS= read -r words || [ -n "$words" ]; do
+			case $words in '' | '#'*) ;; *) quoin_trace mount /etc/fstab "$words" ;; esac
+		done </etc/fstab
+	fi
+	automounts=$(awk '$3 == "autofs" { print $2 }' /proc/self/mounts)
+	while read -r from at type _; do
+		case $at in
+		/proc | /proc/* | /sys | /sys/* | /dev | /dev/* | /run | /run/* | /snap/* | /var/snap/* | /var/lib/docker/* | /var/lib/containers/* | \
+			/var/lib/containerd/* | /var/lib/kubelet/* | /var/lib/lxcfs | /var/lib/lxd/* | /var/lib/incus/* | /var/lib/nfs/*) continue ;;
+		esac
+		if [ "$type" != autofs ]; then
+			for automount in $automounts; do
+				case $at/ in "$automount"/*) continue 2 ;; esac
+			done
+		fi
+		# A disk may have another name after a boot.
+		case $from in /dev/*) from=disk ;; esac
+		quoin_trace mount "$at" "$from $type"
+	done </proc/self/mounts
+	echo 'traced mount'
+}
+
 # quoin_trace_data: where volumes of the host's own directories and storage plugins leave what they held.
 quoin_trace_data() {
 	for dir in /var/openebs /var/lib/calico /var/lib/cilium /var/lib/weave /var/lib/csi-* /var/lib/longhorn /var/lib/openebs* /var/lib/rook; do
@@ -251,6 +287,7 @@ quoin_traces() {
 	quoin_trace_network
 	quoin_trace_images
 	quoin_trace_data
+	quoin_trace_mounts
 	quoin_trace_files plugin /opt/cni/bin /usr/libexec/kubernetes
 	quoin_trace_files cni /etc/cni/net.d
 	quoin_trace_files kube /root/.kube

@@ -29,6 +29,7 @@ var nameOf = map[string]func(t inspect.Trace) string{
 	"route":     func(t inspect.Trace) string { return "route " + t.Name },
 	"ipvs":      func(t inspect.Trace) string { return "virtual server of ipvs " + t.Name },
 	"image":     func(t inspect.Trace) string { return "image " + t.Name + " with " + t.Value },
+	"mount":     nameOfMount,
 	"data":      func(t inspect.Trace) string { return "directory " + t.Name },
 	"plugin":    func(t inspect.Trace) string { return "program of network or volumes " + t.Name },
 	"cni":       func(t inspect.Trace) string { return "configuration of a network " + t.Name },
@@ -48,6 +49,14 @@ func fingerprint(t inspect.Trace) string {
 		return ""
 	}
 	return gossh.FingerprintSHA256(key)
+}
+
+// nameOfMount has no options: there may be a password among them.
+func nameOfMount(t inspect.Trace) string {
+	if fields := strings.Fields(t.Value); t.Name == "/etc/fstab" && len(fields) > 1 {
+		return "line of /etc/fstab for " + fields[1]
+	}
+	return "mount at " + t.Name
 }
 
 // nameOfKey has the key's fingerprint and comment. A line that is no key may be a secret that came to the wrong place:

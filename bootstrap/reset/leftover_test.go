@@ -141,6 +141,9 @@ echo '[host."https://mirror.test"]' >/etc/containerd/certs.d/_default/hosts.toml
 	{"setting of crictl", `echo x >/etc/crictl.yaml`, "setting of containerd /etc/crictl.yaml", stays},
 	{"device that containerd brings into pods", `mkdir -p /run/cdi; echo x >/run/cdi/x.yaml`, "/run/cdi/x.yaml", stays},
 	{"plugin that containerd runs", `mkdir -p /etc/nri; echo x >/etc/nri/x.conf`, "/etc/nri/x.conf", stays},
+	{"mount that a boot makes", `echo 'evil:/x /home/theirs nfs password=secret 0 0' >>/etc/fstab`,
+		"line of /etc/fstab for /home/theirs came", stays},
+	{"file system mounted over a directory", `mount -t tmpfs none /srv/theirs || exit 77`, "mount at /srv/theirs came", stays},
 	{"rule of udev", `echo x >/etc/udev/rules.d/x.rules`, "/etc/udev/rules.d/x.rules", stays},
 
 	{"rules of kube-proxy in iptables", `command -v iptables >/dev/null || exit 77
