@@ -29,9 +29,14 @@ quoin_trace_file() {
 	case "$1 $2" in
 	# Its own keys are pinned; kubectl writes its cache anew at each use.
 	'sshd /etc/ssh/ssh_host_'* | 'kube /root/.kube/cache/'*) return 0 ;;
-	# Quoin's own plans, sessions, and containers of others.
-	'transient /run/systemd/transient/quoin-run-'* | 'transient /run/systemd/transient/'*.slice | \
-		'transient /run/systemd/transient/'*.slice.d/*.conf) return 0 ;;
+	# A plan of Quoin's has its directory, and a reset removes those of others.
+	'transient /run/systemd/transient/quoin-run-'*.service)
+		plan=${2#*/quoin-run-}
+		plan=${plan%.service}
+		case $plan in [a-z0-9]*) [ ! -d "/var/lib/quoin/runs/$plan" ] || return 0 ;; esac
+		;;
+	# Sessions, and containers of others.
+	'transient /run/systemd/transient/'*.slice | 'transient /run/systemd/transient/'*.slice.d/*.conf) return 0 ;;
 	'transient /run/systemd/transient/'*.scope | 'transient /run/systemd/transient/'*.scope.d/*.conf)
 		case ${2##*/transient/} in session-* | docker-* | libpod-* | cri-containerd-* | machine-* | snap.*) return 0 ;; esac
 		;;

@@ -121,6 +121,9 @@ ln -s /usr/lib/systemd/system/x.service /etc/systemd/system/multi-user.target.wa
 		`for f in /lib/*/libm.so.6 /lib64/libm.so.6; do [ ! -e $f ] || echo $f >/etc/ld.so.preload; done`, "/etc/ld.so.preload", stays},
 	{"unit until the next boot",
 		`mkdir -p /run/systemd/transient; echo x >/run/systemd/transient/run-u7.service`, "transient/run-u7.service", stays},
+	{"unit until the next boot under a name of Quoin's",
+		`mkdir -p /run/systemd/transient; echo x >/run/systemd/transient/quoin-run-x.service`, "transient/quoin-run-x.service",
+		stays},
 	{"unit below /run", `mkdir -p /run/systemd/system; echo x >/run/systemd/system/x.service`,
 		"unit until the next boot /run/systemd/system/x.service", stays},
 	{"user whose services run without a login",
@@ -529,6 +532,16 @@ func TestWhatKubectlRewritesIsNoTrace(t *testing.T) {
 echo x >/root/.kube/cache/http/x; echo x >/root/.kube/config; quoin_traces`)
 	g.Expect(out).To(And(ContainSubstring("/root/.kube/config"), ContainSubstring("traced kube\n"),
 		Not(ContainSubstring("/root/.kube/cache"))))
+}
+
+// A plan that runs is Quoin's own; a unit that is called like one and has no plan is somebody's.
+func TestAPlanThatRunsIsNoTrace(t *testing.T) {
+	g := NewWithT(t)
+	out := sandbox(t, fixture+inspect.TraceFunctions+`mkdir -p /run/systemd/transient $QUOIN_ROOT/runs/stage-1
+for id in stage-1 stage-2 '' .; do echo x >/run/systemd/transient/quoin-run-$id.service; done
+for f in session-3.scope x.slice x.slice-y.service; do echo x >/run/systemd/transient/$f; done; quoin_trace_services`)
+	g.Expect(strings.Count(out, "transient/")).To(Equal(4), out)
+	g.Expect(out).To(And(ContainSubstring("quoin-run-stage-2.service"), ContainSubstring("x.slice-y.service")))
 }
 
 // The routes of a bird that runs on the host itself come and go.
