@@ -7,11 +7,13 @@ import (
 	"encoding/pem"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -407,9 +409,41 @@ func TestAManifestThatIsFetchedTwiceIsReadOnce(t *testing.T) {
 	}
 	l, s, wanted := serve(t, once("manifest.json", stall))
 	// A second instead of the half minute that a host waits.
-	l.write("curl/.curlrc", "max-time = 1\n", 0o600)
+	curl, err := exec.LookPath("curl")
+	l.g.Expect(err).NotTo(HaveOccurred())
+	l.write("impatient/curl", "#!/bin/sh\nshift\nexec "+curl+" -q --max-time 1 \"$@\"\n", 0o755)
+	l.host.Env = append(l.host.Env, "PATH="+filepath.Join(l.dir, "impatient")+":"+os.Getenv("PATH"))
+	_, err = l.find(wanted)
+	l.g.Expect(err).NotTo(HaveOccurred())
+	l.g.Expect(s.asked("manifest.json")).To(HaveLen(2))
+}
+
+// Whoever had the host before may have left a file there by which curl asks him instead.
+func TestNoFileOfTheHostSteersWhatIsFetched(t *testing.T) {
+	l, _, wanted := serve(t, nil)
+	l.write("curl/.curlrc", "proxy = http://127.0.0.1:1\ninsecure\n", 0o600)
 	l.host.Env = append(l.host.Env, "CURL_HOME="+filepath.Join(l.dir, "curl"))
 	_, err := l.find(wanted)
 	l.g.Expect(err).NotTo(HaveOccurred())
-	l.g.Expect(s.asked("manifest.json")).To(HaveLen(2))
+	status := l.install(wanted, artifacts.Worker)
+	l.g.Expect(status.Phase).To(Equal(run.Succeeded), "%+v", status)
+}
+
+// -q counts as the first word alone.
+func TestEachCurlOnAHostReadsNoFile(t *testing.T) {
+	g := NewWithT(t)
+	calls := regexp.MustCompile(`\bcurl (-\S+)`)
+	found := 0
+	g.Expect(filepath.WalkDir("..", func(path string, _ fs.DirEntry, err error) error {
+		if err != nil || strings.HasSuffix(path, "_test.go") || !strings.HasSuffix(path, ".go") && !strings.HasSuffix(path, ".sh") {
+			return err
+		}
+		content, err := os.ReadFile(path)
+		for _, call := range calls.FindAllStringSubmatch(string(content), -1) {
+			found++
+			g.Expect(call[1]).To(Equal("-q"), path)
+		}
+		return err
+	})).To(Succeed())
+	g.Expect(found).To(BeNumerically(">=", 4))
 }

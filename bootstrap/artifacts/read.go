@@ -123,7 +123,8 @@ var curlLibrary string
 // curlFunction defines quoin_curl <url> <file> <option>...: it fails on HTTP errors, follows redirects within the
 // scheme, name and port of the URL and no other, as this process does itself, tries again what may pass, and gives up
 // on a server that stalls. authorities is the file in shell words, and none a folder beside it that stays empty: many a
-// curl was built with a folder of the system's authorities, and trusts those as well unless it is given another one.
+// curl was built with a folder of the system's authorities, and trusts those as well unless it is given another one. No
+// .curlrc is read: whoever had the host before may have left a proxy there, and that nothing is verified.
 func curlFunction(bundle *Bundle, authorities, none string) string {
 	stall, before := int64(1024), ""
 	words := []string{"--fail --silent --show-error --proto =http,https --retry 3 --retry-delay 2 --connect-timeout 10 " +
@@ -141,7 +142,7 @@ func curlFunction(bundle *Bundle, authorities, none string) string {
 		stall = max(1, min(stall, bundle.BytesPerSecond/4))
 	}
 	words = append(words, "--speed-limit "+strconv.FormatInt(stall, 10))
-	return "quoin_ask() { " + before + "curl " + strings.Join(words, " ") + ` "$@"; }` + "\n" + curlLibrary
+	return "quoin_ask() { " + before + "curl -q " + strings.Join(words, " ") + ` "$@"; }` + "\n" + curlLibrary
 }
 
 // missingError says what is not there.

@@ -204,7 +204,8 @@ type Gone struct {
 
 // lasting are the kinds of which nothing goes unless somebody removes it, who then leaves the host less guarded, or
 // itself locked out. Images, networks, mounts and units until the next boot come and go.
-var lasting = []string{"user", "password", "member", "key", "sudo", "sshd", "cron", "unit", "boot", "kernel", "login"}
+var lasting = []string{"user", "password", "member", "key", "sudo", "sshd", "cron", "unit", "boot", "kernel", "login",
+	"home"}
 
 // disabled by a reset are these, whoever enabled them.
 var disabled = []string{"kubelet.service", "keepalived.service", "containerd.service"}

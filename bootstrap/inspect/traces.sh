@@ -54,7 +54,7 @@ quoin_trace_file() {
 
 # quoin_trace_mode <kind> <directory>: where somebody but root may put files. A user's own directories are his.
 quoin_trace_mode() {
-	[ "$1" != linger ] || return 0
+	case $1 in linger | home) return 0 ;; esac
 	how=$(stat -c '%A %a %u:%g' "$2" 2>/dev/null)
 	case $how in
 	?????w* | ????????w*) ;;
@@ -276,6 +276,19 @@ quoin_trace_dir() {
 	fi
 }
 
+# quoin_trace_homes: what shells, sshd and programs read of a user's own, and do for him.
+quoin_trace_homes() {
+	set -- /root
+	for home in "$@"; do
+		for file in .profile .bashrc .bash_profile .bash_login .bash_logout .bash_aliases .zshenv .zprofile .zshrc .zlogin .kshrc .cshrc \
+			.tcshrc .pam_environment .ssh/rc .ssh/environment .ssh/config .curlrc .config/curlrc .wgetrc .netrc .gitconfig .forward; do
+			if [ -e "$home/$file" ] || [ -L "$home/$file" ]; then set -- "$@" "$home/$file"; fi
+		done
+		shift
+	done
+	quoin_trace_files home "$@"
+}
+
 # quoin_trace_services: what systemd runs until the next boot, and what it runs for users, without a login even.
 quoin_trace_services() {
 	quoin_trace_files transient /run/systemd/system /run/systemd/transient
@@ -296,6 +309,7 @@ quoin_traces() {
 	quoin_trace_files plugin /opt/cni/bin /usr/libexec/kubernetes
 	quoin_trace_files cni /etc/cni/net.d
 	quoin_trace_files kube /root/.kube
+	quoin_trace_homes
 	quoin_trace_users
 	quoin_trace_files sudo /etc/sudoers /etc/sudoers.d
 	quoin_trace_files sshd /etc/ssh

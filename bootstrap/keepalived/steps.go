@@ -96,7 +96,7 @@ const probeFunction = `quoin_probe() {
 	ip neighbor flush to "$2" dev "$1" >/dev/null 2>&1
 	case $2 in *:*) url="https://[$2]:$3/livez" ;; *) url="https://$2:$3/livez" ;; esac
 	if command -v curl >/dev/null; then
-		curl --noproxy '*' --silent --insecure --max-time 3 --output /dev/null "$url" && { echo "something answers at $url"; return 0; }
+		curl -q --noproxy '*' --silent --insecure --max-time 3 --output /dev/null "$url" && { echo "something answers at $url"; return 0; }
 	fi
 	if command -v ping >/dev/null; then
 		ping -c 2 -W 1 "$2" >/dev/null 2>&1 && { echo "a host answers ping at $2"; return 0; }

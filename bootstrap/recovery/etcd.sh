@@ -41,7 +41,7 @@ stopped() { ! works; }
 # readiness prints the status with which etcd says whether it serves reads that a quorum agreed on; nothing when nobody answers.
 readiness() {
 	if command -v curl >/dev/null; then
-		curl --noproxy '*' --silent --max-time 5 --output /dev/null --write-out '%{http_code}' "$metrics/readyz"
+		curl -q --noproxy '*' --silent --max-time 5 --output /dev/null --write-out '%{http_code}' "$metrics/readyz"
 	else
 		at=${metrics#http://}
 		address=${at%:*}

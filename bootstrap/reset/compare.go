@@ -30,6 +30,7 @@ var nameOf = map[string]func(t inspect.Trace) string{
 	"ipvs":      func(t inspect.Trace) string { return "virtual server of ipvs " + t.Name },
 	"image":     func(t inspect.Trace) string { return "image " + t.Name + " with " + t.Value },
 	"mount":     nameOfMount,
+	"home":      func(t inspect.Trace) string { return "file that a user's shell or programs read " + t.Name },
 	"data":      func(t inspect.Trace) string { return "directory " + t.Name },
 	"plugin":    func(t inspect.Trace) string { return "program of network or volumes " + t.Name },
 	"cni":       func(t inspect.Trace) string { return "configuration of a network " + t.Name },

@@ -133,6 +133,8 @@ ln -s /usr/lib/systemd/system/x.service /etc/systemd/system/multi-user.target.wa
 	{"script that each login runs", `mkdir -p /etc/profile.d; echo x >/etc/profile.d/x.sh`, "/etc/profile.d/x.sh", stays},
 	{"script that writes the message of the day",
 		`mkdir -p /etc/update-motd.d; echo x >/etc/update-motd.d/99-x`, "/etc/update-motd.d/99-x", stays},
+	{"file that steers what root fetches", `echo insecure >/root/.curlrc`, "/root/.curlrc", stays},
+	{"script that each shell of root runs", `echo x >>/root/.bashrc`, "/root/.bashrc", stays},
 	{"rule of PAM", `echo more >>/etc/pam.d/login`, "/etc/pam.d/login", stays},
 	{"setting that a boot gives the kernel", `echo x >/etc/sysctl.d/x.conf`, "/etc/sysctl.d/x.conf", stays},
 	{"module that a boot loads",

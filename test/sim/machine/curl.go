@@ -18,7 +18,7 @@ import (
 )
 
 func init() {
-	simple("curl", "fsSLo:kIH:X:x:C:w:m:OR", map[string]string{"fail": "f", "silent": "s", "show-error": "S", "location": "L", "retry": "r1:", "retry-delay": "r2:",
+	simple("curl", "fsSLo:kIH:X:x:C:w:m:ORq", map[string]string{"fail": "f", "silent": "s", "show-error": "S", "location": "L", "retry": "r1:", "retry-delay": "r2:",
 		"retry-all-errors": "r3", "retry-connrefused": "r4", "connect-timeout": "c:", "speed-limit": "y:", "speed-time": "Y:", "output": "o:", "noproxy": "np:", "insecure": "k", "max-time": "m:",
 		"cacert": "ca:", "capath": "cp:", "proxy": "x:", "limit-rate": "lr:", "continue-at": "C:", "write-out": "w:", "head": "I", "header": "H:", "request": "X:", "max-filesize": "mf:",
 		"max-redirs": "mr:", "proto": "pr:", "proto-redir": "pd:", "create-dirs": "cd", "range": "rg:", "config": "K:", "user-agent": "A:", "remote-time": "R", "proxy-cacert": "pc:", "tlsv1.2": "tl", "disable": "q", "globoff": "g"}, curlCommand)
