@@ -205,7 +205,7 @@ type Gone struct {
 // lasting are the kinds of which nothing goes unless somebody removes it, who then leaves the host less guarded, or
 // itself locked out. Images, networks, mounts and units until the next boot come and go.
 var lasting = []string{"user", "password", "member", "key", "sudo", "sshd", "cron", "unit", "boot", "kernel", "login",
-	"home"}
+	"home", "hook"}
 
 // disabled by a reset are these, whoever enabled them.
 var disabled = []string{"kubelet.service", "keepalived.service", "containerd.service"}

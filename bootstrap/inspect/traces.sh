@@ -279,6 +279,10 @@ quoin_trace_dir() {
 # quoin_trace_homes: what shells, sshd and programs read of a user's own, and do for him.
 quoin_trace_homes() {
 	set -- /root
+	while IFS=: read -r _ _ _ _ _ home _; do
+		case $home in /root | / | '') continue ;; esac
+		quoin_remote "$home" || set -- "$@" "$home"
+	done </etc/passwd
 	for home in "$@"; do
 		for file in .profile .bashrc .bash_profile .bash_login .bash_logout .bash_aliases .zshenv .zprofile .zshrc .zlogin .kshrc .cshrc \
 			.tcshrc .pam_environment .ssh/rc .ssh/environment .ssh/config .curlrc .config/curlrc .wgetrc .netrc .gitconfig .forward; do
@@ -320,6 +324,12 @@ quoin_traces() {
 	quoin_trace_files boot /etc/rc.local /etc/init.d /etc/ld.so.preload /etc/udev/rules.d
 	quoin_trace_files kernel /etc/sysctl.conf /etc/sysctl.d /etc/modules /etc/modules-load.d /etc/modprobe.d
 	quoin_trace_files login /etc/profile /etc/profile.d /etc/environment /etc/update-motd.d /etc/pam.d
+	# What packages, the network, logs, shells and the boot run by themselves, whom they trust, and where they look first.
+	quoin_trace_files hook /etc/bash.bashrc /etc/bashrc /etc/zsh /etc/apt /etc/dpkg /etc/yum.conf /etc/yum.repos.d /etc/dnf \
+		/etc/logrotate.conf /etc/logrotate.d /etc/NetworkManager/conf.d /etc/NetworkManager/dispatcher.d /etc/networkd-dispatcher \
+		/etc/network /etc/dhcp /etc/systemd/*.conf /etc/systemd/*.conf.d /etc/cloud/cloud.cfg /etc/cloud/cloud.cfg.d \
+		/var/lib/cloud/scripts /etc/ld.so.conf /etc/ld.so.conf.d /etc/nsswitch.conf /etc/security /etc/polkit-1 /etc/sudo.conf /usr/local/share/ca-certificates /etc/pki/ca-trust/source
+	quoin_trace_files program /usr/local/sbin /usr/local/bin
 	# Where images come from, and what containerd runs as root beside them.
 	quoin_trace_files runtime /etc/containerd /etc/crictl.yaml /etc/cdi /run/cdi /etc/nri /opt/nri
 }

@@ -38,6 +38,8 @@ var nameOf = map[string]func(t inspect.Trace) string{
 	"boot":      func(t inspect.Trace) string { return "file that runs by itself " + t.Name },
 	"transient": func(t inspect.Trace) string { return "unit until the next boot " + t.Name },
 	"linger":    func(t inspect.Trace) string { return "service of a user " + t.Name },
+	"hook":      func(t inspect.Trace) string { return "file that the system reads or runs by itself " + t.Name },
+	"program":   func(t inspect.Trace) string { return "program that is looked for first " + t.Name },
 	"kernel":    func(t inspect.Trace) string { return "setting of the kernel " + t.Name },
 	"login":     func(t inspect.Trace) string { return "setting of logins " + t.Name },
 	"runtime":   func(t inspect.Trace) string { return "setting of containerd " + t.Name },

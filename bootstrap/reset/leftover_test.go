@@ -135,6 +135,22 @@ ln -s /usr/lib/systemd/system/x.service /etc/systemd/system/multi-user.target.wa
 		`mkdir -p /etc/update-motd.d; echo x >/etc/update-motd.d/99-x`, "/etc/update-motd.d/99-x", stays},
 	{"file that steers what root fetches", `echo insecure >/root/.curlrc`, "/root/.curlrc", stays},
 	{"script that each shell of root runs", `echo x >>/root/.bashrc`, "/root/.bashrc", stays},
+	{"script that each shell of a user runs", `mkdir -p /home/theirs; echo x >/home/theirs/.bashrc`, "/home/theirs/.bashrc", stays},
+	{"script that sshd runs for a user", `mkdir -p /home/theirs/.ssh; echo x >/home/theirs/.ssh/rc`, "/home/theirs/.ssh/rc", stays},
+	{"script that each shell runs", `echo more >>/etc/bash.bashrc`, "/etc/bash.bashrc", stays},
+	{"command that the package manager runs", `mkdir -p /etc/apt/apt.conf.d; echo x >/etc/apt/apt.conf.d/99x`,
+		"/etc/apt/apt.conf.d/99x", stays},
+	{"command that runs when logs are rotated", `mkdir -p /etc/logrotate.d; echo x >/etc/logrotate.d/x`, "/etc/logrotate.d/x", stays},
+	{"command that runs when a network comes up", `mkdir -p /etc/NetworkManager/dispatcher.d
+echo x >/etc/NetworkManager/dispatcher.d/x`, "/etc/NetworkManager/dispatcher.d/x", stays},
+	{"command that cloud-init runs at each boot", `mkdir -p /etc/cloud/cloud.cfg.d; echo x >/etc/cloud/cloud.cfg.d/x.cfg`,
+		"/etc/cloud/cloud.cfg.d/x.cfg", stays},
+	{"setting of systemd for all it runs", `echo x >/etc/systemd/system.conf`, "/etc/systemd/system.conf", stays},
+	{"place where programs look for libraries", `mkdir -p /etc/ld.so.conf.d; echo /tmp >/etc/ld.so.conf.d/x.conf`,
+		"/etc/ld.so.conf.d/x.conf", stays},
+	{"authority that the system trusts", `mkdir -p /usr/local/share/ca-certificates; echo x >/usr/local/share/ca-certificates/x.crt`,
+		"ca-certificates/x.crt", stays},
+	{"program in the way of another", `echo x >/usr/local/sbin/systemctl`, "/usr/local/sbin/systemctl", stays},
 	{"rule of PAM", `echo more >>/etc/pam.d/login`, "/etc/pam.d/login", stays},
 	{"setting that a boot gives the kernel", `echo x >/etc/sysctl.d/x.conf`, "/etc/sysctl.d/x.conf", stays},
 	{"module that a boot loads",
@@ -272,7 +288,7 @@ const anew = "(quoin_left_containers; quoin_left_anew /var/lib/anew)\n"
 
 const fixture = `
 mkdir -p /usr/libexec
-for d in /root /home /opt /srv /mnt /var/spool /usr/libexec; do mkdir -p $d; mount -t tmpfs none $d; done
+for d in /root /home /opt /srv /mnt /var/spool /usr/libexec /usr/local/sbin /usr/local/share; do mkdir -p $d; mount -t tmpfs none $d; done
 cat >$D/ctr <<'STUB'
 #!/bin/sh
 case "$*" in
