@@ -177,7 +177,7 @@ func (b *Baseline) readEarlier(encoded string) bool {
 func (b *Baseline) Later(now *Traces) []Trace {
 	var later []Trace
 	for _, trace := range now.All {
-		if slices.Contains(b.kinds, trace.Kind) && !b.knows(trace) {
+		if slices.Contains(b.kinds, trace.Kind) && trace.Kind != toolKind && !b.knows(trace) {
 			later = append(later, trace)
 		}
 	}
@@ -200,12 +200,21 @@ func (b *Baseline) knows(trace Trace) bool {
 type Gone struct {
 	Kind  string
 	Count int
+	// Tools are the programs among them: the baseline knows no names, but there are few of these.
+	Tools []string
 }
+
+// toolKind are the programs by which the scripts look. One more of them is no change.
+const toolKind = "tool"
+
+// tools are those that left.sh names.
+var tools = []string{"iptables-save", "ip6tables-save", "iptables-legacy-save", "ip6tables-legacy-save",
+	"iptables-nft-save", "ip6tables-nft-save", "nft", "ipset", "tc"}
 
 // lasting are the kinds of which nothing goes unless somebody removes it, who then leaves the host less guarded, or
 // itself locked out. Images, networks, mounts and units until the next boot come and go.
 var lasting = []string{"user", "password", "member", "key", "sudo", "sshd", "cron", "unit", "boot", "kernel", "login",
-	"home", "hook"}
+	"home", "hook", toolKind}
 
 // disabled by a reset are these, whoever enabled them.
 var disabled = []string{"kubelet.service", "keepalived.service", "containerd.service"}
@@ -229,31 +238,36 @@ func (b *Baseline) Gone(now *Traces) []Gone {
 		if !slices.Contains(lasting, kind) || !slices.Contains(now.Kinds, kind) {
 			continue
 		}
-		count := 0
+		g := Gone{Kind: kind}
 		for _, e := range b.entries[kind] {
-			if !there[e.whole] && !changed[e.name] {
-				count++
+			if there[e.whole] || changed[e.name] {
+				continue
+			}
+			g.Count++
+			for _, tool := range tools {
+				if (Trace{Kind: kind, Name: tool}).hash() == e.whole {
+					g.Tools = append(g.Tools, tool)
+				}
 			}
 		}
-		if count > 0 {
-			gone = append(gone, Gone{kind, count})
+		if g.Count > 0 {
+			gone = append(gone, g)
 		}
 	}
 	return gone
 }
 
-// Missing are the kinds that are compared now and were not read then, or the other way around.
-func (b *Baseline) Missing(now *Traces) []string {
-	var missing []string
+// Missing are the kinds that were read then and cannot be read now, and those that nobody read then.
+func (b *Baseline) Missing(now *Traces) (lost, unknown []string) {
 	for _, kind := range now.Kinds {
 		if !slices.Contains(b.kinds, kind) {
-			missing = append(missing, kind)
+			unknown = append(unknown, kind)
 		}
 	}
 	for _, kind := range b.kinds {
 		if !slices.Contains(now.Kinds, kind) {
-			missing = append(missing, kind)
+			lost = append(lost, kind)
 		}
 	}
-	return missing
+	return lost, unknown
 }

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -73,8 +74,11 @@ func FuzzBaseline(f *testing.F) {
 		if own == nil {
 			return
 		}
-		if later, missing := own.Later(traces), own.Missing(traces); len(later)+len(missing) > 0 {
-			t.Fatalf("of its own it does not know %q, and lacks %q", later, missing)
+		if later := own.Later(traces); len(later) > 0 {
+			t.Fatalf("of its own it does not know %q", later)
+		}
+		if lost, unknown := own.Missing(traces); len(lost)+len(unknown) > 0 {
+			t.Fatalf("of its own it lacks %q and %q", lost, unknown)
 		}
 		if gone := own.Gone(traces); len(gone) > 0 || inspect.Outdated(traces.Encode()) {
 			t.Fatalf("of its own is gone %v", gone)
@@ -82,13 +86,16 @@ func FuzzBaseline(f *testing.F) {
 		guards := inspect.Trace{Kind: "sudo", Name: text + "-", Value: "x", How: "644 0:0"}
 		more := &inspect.Traces{Kinds: []string{"sudo"}, All: append(slices.Clone(traces.All), guards)}
 		if fuller, err := inspect.ParseBaseline(more.Encode()); err != nil || fuller != nil &&
-			!slices.Equal(fuller.Gone(&inspect.Traces{Kinds: more.Kinds, All: traces.All}), []inspect.Gone{{Kind: "sudo", Count: 1}}) {
+			!reflect.DeepEqual(fuller.Gone(&inspect.Traces{Kinds: more.Kinds, All: traces.All}), []inspect.Gone{{Kind: "sudo", Count: 1}}) {
 			t.Fatal("what went since is not seen")
 		}
 		guards.How = "666 0:0"
 		changed := &inspect.Traces{Kinds: more.Kinds, All: append(slices.Clone(traces.All), guards)}
 		if fuller, _ := inspect.ParseBaseline(more.Encode()); fuller != nil && len(fuller.Later(changed)) != 1 {
 			t.Fatal("another mode is not seen")
+		}
+		if traces.Kinds[0] == "tool" {
+			return // one more of them is no change
 		}
 		came := inspect.Trace{Kind: traces.Kinds[0], Name: text + "+"}
 		added := &inspect.Traces{Kinds: traces.Kinds, All: append(traces.All, came)}

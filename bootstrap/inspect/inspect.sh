@@ -5,7 +5,7 @@
 # iproute2; what else is missing is left out.
 set -u
 has() { command -v "$1" >/dev/null 2>&1; }
-quoin_say_left() { sed -n 's/^found \([^	]*\)	.*/kubernetes \1/p'; }
+quoin_say_left() { sed -n -e 's/^found \([^	]*\)	.*/kubernetes \1/p' -e '/^traced* tool/p'; }
 
 say clock "$(date +%s.%N)"
 say hostname "$(hostname 2>/dev/null || cat /proc/sys/kernel/hostname)"

@@ -3,8 +3,10 @@
 #
 # Prints what a cluster left under names that nobody else uses: what needs no record of before. Changes nothing.
 #   found <sentence>, a tab, what to do
+#   trace tool, a tab, the program by which something was looked for
 
 found() { printf 'found %s\t%s\n' "$1" "$2"; }
+looked() { quoin_trace tool "$1" ''; }
 
 quoin_chains='^:(KUBE-|CNI-|cali-|CILIUM_|OLD_CILIUM_|FLANNEL-|WEAVE)'
 
@@ -30,6 +32,7 @@ quoin_left_rules() {
 			continue
 		fi
 		seen=yes
+		looked $save
 		chain=$(printf '%s\n' "$rules" | grep -E "$quoin_chains" | head -n 1)
 		[ -z "$chain" ] || found "rules of a cluster remain in iptables: chain ${chain%% *}" "see: $save | grep ${chain%% *}"
 	done
@@ -39,6 +42,7 @@ quoin_left_rules() {
 	elif ! nft list tables >/dev/null 2>&1; then
 		skipped "tables of nftables: nft fails on this host"
 	else
+		looked nft
 		quoin_nft_tables | while read -r family table; do
 			found "the nftables table $family $table of a cluster remains" "remove it: nft delete table $family $table"
 		done
@@ -48,6 +52,7 @@ quoin_left_rules() {
 	elif ! ipset list -name >/dev/null 2>&1; then
 		skipped "sets of ipset: ipset fails on this host"
 	else
+		looked ipset
 		for set in $(quoin_sets); do found "the ipset $set of a cluster remains" "remove it: ipset destroy $set"; done
 	fi
 }
@@ -129,6 +134,11 @@ quoin_left_anew() (
 
 # quoin_left <directory of Quoin>
 quoin_left() {
+	quoin_left_kinds "$1"
+	echo 'traced tool'
+}
+
+quoin_left_kinds() {
 	quoin_left_node "$1"
 	quoin_left_rules
 	for pid in $(quoin_shims); do found "process $pid holds a container of Kubernetes that is gone" "end it: kill -s KILL $pid"; done
@@ -151,6 +161,7 @@ quoin_left() {
 		skipped "programs of Cilium on network links: tc is not installed on this host"
 		return 0
 	fi
+	looked tc
 	for link in /sys/class/net/*; do
 		[ -e "$link/device" ] || continue
 		link=${link##*/}

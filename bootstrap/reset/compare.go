@@ -74,18 +74,31 @@ func nameOfKey(t inspect.Trace) string {
 		shorten(redact.Patterns(comment), 80), t.Name)
 }
 
-// nameOfGone says what is gone by its kind alone: the baseline has no names.
-func nameOfGone(g inspect.Gone) string {
-	kind := g.Kind
+// nounOf is what people call things of a kind.
+func nounOf(kind string) string {
 	switch say := nameOf[kind]; {
 	case kind == "key":
-		kind = "authorized key"
+		return "authorized key"
 	case kind == "member":
-		kind = "member of a group"
+		return "member of a group"
 	case say != nil:
-		kind = strings.TrimSpace(say(inspect.Trace{}))
+		return strings.TrimSpace(say(inspect.Trace{}))
 	}
-	return fmt.Sprintf("%s: gone since the inspection, %d of those that were there", kind, g.Count)
+	return kind
+}
+
+// nameOfGone says what is gone by its kind alone: the baseline has no names.
+func nameOfGone(g inspect.Gone) string {
+	if len(g.Tools) > 0 {
+		return strings.Join(g.Tools, ", ") + ": worked at the inspection, and is gone or fails now, so what it shows is " +
+			"unknown"
+	}
+	return fmt.Sprintf("%s: gone since the inspection, %d of those that were there", nounOf(g.Kind), g.Count)
+}
+
+// must adds a finding that has its place whatever else there is.
+func (v *Verification) must(f Finding) {
+	v.Findings = append(v.Findings[:min(len(v.Findings), maxFindings-1)], f)
 }
 
 // compare finds what came, changed or went since the host was inspected before the claim. Whose it is, nothing on the
@@ -96,7 +109,11 @@ func (v *Verification) compare(o Options, now *inspect.Traces) {
 		v.unrecorded(o, err)
 		return
 	}
-	if missing := baseline.Missing(now); len(missing) > 0 {
+	lost, missing := baseline.Missing(now)
+	if o.IgnoreChanges {
+		missing = append(missing, lost...)
+	}
+	if len(missing) > 0 {
 		v.Skipped = append(v.Skipped, "what came since the inspection, of "+strings.Join(missing, ", ")+
 			": not read both then and now")
 	}
@@ -124,8 +141,15 @@ func (v *Verification) compare(o Options, now *inspect.Traces) {
 		return
 	}
 	// Few, and each of its kind: what came may be many.
+	for _, kind := range lost {
+		v.must(Finding{
+			What: nounOf(kind) + ": could be read at the inspection, and cannot be now",
+			Fix: "see which program or file is not there any more, and bring it back; or, if you removed it, set " +
+				"spec.cleaning.ignoreChanges",
+		})
+	}
 	for _, g := range gone {
-		v.Findings = append(v.Findings[:min(len(v.Findings), maxFindings-1)], Finding{
+		v.must(Finding{
 			What: nameOfGone(g),
 			Fix: "put it back, a backup or a host of its kind shows what it was; or, if you removed it, set " +
 				"spec.cleaning.ignoreChanges",
@@ -149,8 +173,7 @@ func (v *Verification) unrecorded(o Options, err error) {
 		v.Skipped = append(v.Skipped, "what came since the inspection: "+why)
 		return
 	}
-	// Whatever else there is, this one has its place.
-	v.Findings = append(v.Findings[:min(len(v.Findings), maxFindings-1)], Finding{
+	v.must(Finding{
 		What: "what came since the inspection before the claim cannot be found: " + why,
 		Fix: "look at the host, and set spec.cleaning.ignoreChanges to true until it is free again; or install it anew, " +
 			"delete the QuoinHost and register it again",

@@ -175,6 +175,8 @@ iptables -N KUBE-SERVICES && iptables -A FORWARD -j KUBE-SERVICES || exit 77`, "
 		"chain :cali-FORWARD", named},
 	{"rules in the other variant of iptables, nft", `iptables-nft -N cali-FORWARD 2>/dev/null || exit 77`,
 		"chain :cali-FORWARD", named},
+	{"program that shows what is left, removed", `printf '#!/bin/sh\nexit 1\n' >$D/ipset; chmod +x $D/ipset`,
+		"ipset: worked at the inspection", stays},
 	{"table of nftables",
 		`command -v nft >/dev/null && nft add table ip kube-proxy 2>/dev/null ||
 	stub nft 'list tables' 'delete table' 'table ip theirs' 'table ip kube-proxy'`, "nftables table ip kube-proxy", named},
@@ -248,7 +250,7 @@ sleep 600 >/dev/null 2>&1 & echo $! >/sys/fs/cgroup/kubepods.slice/x/cgroup.proc
 func inspected(t *testing.T) Options {
 	t.Helper()
 	traces := &inspect.Traces{}
-	for line := range strings.SplitSeq(sandbox(t, fixture+inspect.TraceFunctions+"quoin_traces\n"), "\n") {
+	for line := range strings.SplitSeq(sandbox(t, fixture+verifyFunctions+"set +e\nquoin_left /var/lib/anew\nquoin_traces\n"), "\n") {
 		traces.Take(line)
 	}
 	return Options{Baseline: traces.Encode()}
@@ -309,10 +311,12 @@ stub() {
 case "\$*" in
 "$list") cat $D/$program.has ;;
 "$delete "*) w="\$*"; w=\${w#* }; grep -v -- "\$w\$" $D/$program.has >$D/$program.new; mv $D/$program.new $D/$program.has ;;
+*) exit 1 ;;
 esac
 STUB
 	chmod +x $D/$program
 }
+ipset list -name >/dev/null 2>&1 || stub ipset 'list -name' destroy theirs
 mount -t sysfs none /sys
 ` + beforeClaim
 
@@ -452,6 +456,26 @@ func TestTheRecordOfAnEarlierVersionCounts(t *testing.T) {
 		g.Expect(err).NotTo(HaveOccurred())
 		g.Expect(verified.Findings).To(HaveLen(1), came)
 	}
+}
+
+// Who removes what shows his deeds has not undone them: on a shared host that is a finding, with what is to be brought
+// back.
+func TestWhatCannotBeSeenAnyMoreIsFoundOnASharedHost(t *testing.T) {
+	g := NewWithT(t)
+	before := &inspect.Traces{Kinds: []string{"password", "tool"}, All: []inspect.Trace{{Kind: "tool", Name: "nft"},
+		{Kind: "tool", Name: "tc"}}}
+	o := Options{Baseline: before.Encode()}
+	const now = "trace tool\ttc\t\ntrace tool\tipset\t\ntraced tool\nend\n"
+	verified, err := parse(now, "end", o)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(verified.Skipped).To(BeEmpty())
+	g.Expect(verified.Findings).To(ConsistOf(HaveField("What", ContainSubstring("nft: worked at the inspection")),
+		HaveField("What", ContainSubstring("password of user: could be read"))))
+	o.IgnoreChanges = true
+	verified, err = parse(now, "end", o)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(verified.Findings).To(BeEmpty())
+	g.Expect(strings.Join(verified.Skipped, "\n")).To(And(ContainSubstring("of password: not read"), ContainSubstring("nft: worked")))
 }
 
 // What a reset disables itself is not gone, nor what comes and goes; what changed is found once.
