@@ -113,7 +113,7 @@ func (w *HostWebhook) ValidateUpdate(
 		}
 		reasons = append(reasons, duplicates...)
 	}
-	return nil, refuseHost(after, reasons)
+	return warnAboutLeftovers(before, after), refuseHost(after, reasons)
 }
 
 func refuseHost(host *infrav1.QuoinHost, reasons field.ErrorList) error {

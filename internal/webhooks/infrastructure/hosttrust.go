@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/crypto/ssh"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
@@ -66,6 +67,20 @@ func warnAboutTrust(spec *infrav1.QuoinHostSpec) admission.Warnings {
 		" first is trusted. Compare the fingerprint of the event " +
 		"HostKeyRecorded with the host's own (ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub at its console), or give " +
 		"hostKeys and hostKeyPolicy: Strict"}
+}
+
+// warnAboutLeftovers says, when what a claim brings begins to count, that what earlier ones brought does not: an
+// inspection took it for the host's own.
+func warnAboutLeftovers(before, after *infrav1.QuoinHost) admission.Warnings {
+	passes := func(host *infrav1.QuoinHost) bool {
+		return ptr.Deref(host.Spec.Cleaning.IgnoreChanges, !host.Shared())
+	}
+	if before.Spec.ClaimGeneration == 0 || !passes(before) || passes(after) {
+		return nil
+	}
+	return admission.Warnings{"Machines had this host while what came with them was let pass (spec.consumerNamespaces, " +
+		"spec.cleaning.ignoreChanges), and what they left counts as the host's own now: no release finds it. Look at its " +
+		"users, keys, jobs and units before others have it; or install it anew, delete the QuoinHost and register it again"}
 }
 
 // kernelName is a name that the kernel gives to disks in the order in which it finds them.

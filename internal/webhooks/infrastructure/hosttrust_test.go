@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	. "github.com/onsi/gomega"
+	"k8s.io/utils/ptr"
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	hostssh "github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh"
@@ -86,6 +87,39 @@ func TestTrustOnFirstUseIsWarnedAbout(t *testing.T) {
 	}))
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(warnings).To(BeEmpty())
+}
+
+// What was let pass while a host was its owner's alone is in its baseline, and no release finds it for the next tenant.
+func TestAHostThatBecomesSharedIsWarnedAboutForWhatItHad(t *testing.T) {
+	private := func(h *infrav1.QuoinHost) { h.Spec.ClaimGeneration = 3 }
+	shared := func(h *infrav1.QuoinHost) { private(h); h.Spec.ConsumerNamespaces = []string{"team"} }
+	compared := func(h *infrav1.QuoinHost) { private(h); h.Spec.Cleaning.IgnoreChanges = ptr.To(false) }
+	passes := func(h *infrav1.QuoinHost) { shared(h); h.Spec.Cleaning.IgnoreChanges = ptr.To(true) }
+	never := func(h *infrav1.QuoinHost) { h.Spec.ClaimGeneration = 0 }
+	for name, c := range map[string]struct {
+		before, after func(*infrav1.QuoinHost)
+		warned        bool
+	}{
+		"it becomes shared":              {private, shared, true},
+		"it is to be compared":           {private, compared, true},
+		"the word for changes is taken":  {passes, shared, true},
+		"it was compared before":         {compared, shared, false},
+		"it was shared before":           {shared, func(h *infrav1.QuoinHost) { shared(h); h.Spec.User = "admin" }, false},
+		"it is shared, and changes pass": {private, passes, false},
+		"nobody ever had it":             {never, func(h *infrav1.QuoinHost) { shared(h); never(h) }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			w := &HostWebhook{Client: reader(t), Live: reader(t)}
+			warnings, err := w.ValidateUpdate(context.Background(), host("h1", c.before), host("h1", c.after))
+			g.Expect(err).NotTo(HaveOccurred())
+			if !c.warned {
+				g.Expect(warnings).To(BeEmpty())
+				return
+			}
+			g.Expect(warnings).To(ConsistOf(And(ContainSubstring("no release finds it"), ContainSubstring("register it again"))))
+		})
+	}
 }
 
 func TestTrustMayMoveFromKeysToAnAuthorityButNotGo(t *testing.T) {
