@@ -392,7 +392,27 @@ func TestWhatAClaimMayLeaveBehind(t *testing.T) {
 		}
 		fmt.Fprintf(&table, "| %s | %s | %s | %s |\n", what, cleans, finds, anew)
 	}
+	const disk = "data on a disk with the role `Wipe` that discards nothing"
+	t.Run(disk, keepsItsMiddle)
+	table.WriteString("| " + disk + " | leaves it, but for signatures and both ends | **does not see it** | **does not see it** |\n")
 	holdTable(t, "../../docs/trust.md", table.String())
+}
+
+// keepsItsMiddle shows what a disk that was wiped still holds.
+func keepsItsMiddle(t *testing.T) {
+	g := NewWithT(t)
+	d := newDisks(t, "wipe-1")
+	out := sandbox(t, d.steps("clean", Plan("reset", Options{WipeDisks: []string{"wipe-1"}}).Steps)+ours+`
+printf '#!/bin/sh\nexit 1\n' >$D/blkdiscard; chmod +x $D/blkdiscard
+disk=`+d.paths["wipe-1"]+`; mkfs.ext4 -q -F $disk; printf secret | dd of=$disk bs=1M seek=12 conv=notrunc,fsync 2>/dev/null
+claim reset; clean
+dd if=$disk bs=1M skip=12 count=1 2>/dev/null | grep -a -o secret
+/bin/sh -s -- /var/lib/quoin -- -- wipe-1 -- <<'VERIFY'
+`+d.functions()+verifyFunctions+verifyScript+`
+VERIFY
+`)
+	g.Expect(out).To(ContainSubstring("secret\n"))
+	g.Expect(out).NotTo(Or(ContainSubstring("FAILED"), ContainSubstring("found disk")))
 }
 
 // holdTable holds the table between two comments of a page against another one, or writes it there.
