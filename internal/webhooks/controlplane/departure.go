@@ -6,7 +6,6 @@ package controlplane
 import (
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -15,6 +14,7 @@ import (
 	"sigs.k8s.io/cluster-api/util/collections"
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/placement"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/quorum"
 )
@@ -48,28 +48,8 @@ func membershipOf(status *controlplanev1.EtcdStatus, machines collections.Machin
 		Agreed: ptr.Deref(status.Agreed, false),
 		Age:    now.Sub(status.ObservedTime.Time),
 	}
-	for i := range status.Members {
-		read := &status.Members[i]
-		member := quorum.Member{
-			// The number in the list only tells members apart.
-			ID:            uint64(i + 1),
-			Name:          read.Name,
-			Machine:       read.Machine,
-			FailureDomain: read.FailureDomain,
-			Learner:       read.Role == "Learner",
-			Leader:        read.Role == "Leader",
-			Healthy:       ptr.Deref(read.Healthy, false),
-			Problem:       read.Problem,
-			Lag:           uint64(max(0, ptr.Deref(read.Lag, 0))),
-			Size:          ptr.Deref(read.SizeBytes, 0),
-		}
-		if id, err := strconv.ParseUint(read.ID, 16, 64); err == nil {
-			member.ID = id
-			if read.Name == read.ID {
-				member.Name = ""
-			}
-		}
-		membership.Members = append(membership.Members, member.As(quorum.MemberState(read.State)))
+	for _, read := range status.Members {
+		membership.Members = append(membership.Members, controlplane.MemberFrom(read))
 	}
 	holders := make([]quorum.Holder, 0, len(machines))
 	for _, machine := range machines {

@@ -301,7 +301,11 @@ func TestMachineDeletion(t *testing.T) {
 		}, "m0 cannot be deleted"},
 
 		// What nobody knows.
-		"etcd was never read": {3, func(e *estate) { e.plane.Status.Etcd = nil }, "not read"},
+		"etcd was never read": {3, func(e *estate) { e.plane.Status.Etcd = nil }, "the control plane has not read it yet"},
+		"etcd was read, and told of no member": {3, func(e *estate) { e.plane.Status.Etcd.Members = nil },
+			"the control plane has not read it yet"},
+		"etcd was read who knows when": {3, func(e *estate) { e.plane.Status.Etcd.ObservedTime = metav1.Time{} },
+			"the control plane has not read it yet"},
 		"etcd was read long ago": {3, func(e *estate) {
 			e.plane.Status.Etcd.ObservedTime = metav1.NewTime(noon.Add(-181 * time.Second))
 		}, "3m1s"},

@@ -1,0 +1,34 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package controlplane
+
+import (
+	"strconv"
+
+	"k8s.io/utils/ptr"
+
+	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/quorum"
+)
+
+// MemberFrom is a member of etcd as status shows it. Its State with quorum.Forever is that in which it was read.
+func MemberFrom(read controlplanev1.EtcdMember) quorum.Member {
+	id, _ := strconv.ParseUint(read.ID, 16, 64) // as it was written
+	member := quorum.Member{
+		ID:            id,
+		Name:          read.Name,
+		Machine:       read.Machine,
+		FailureDomain: read.FailureDomain,
+		Learner:       read.Role == "Learner",
+		Leader:        read.Role == "Leader",
+		Healthy:       ptr.Deref(read.Healthy, false),
+		Problem:       read.Problem,
+		Lag:           uint64(max(0, ptr.Deref(read.Lag, 0))),
+		Size:          ptr.Deref(read.SizeBytes, 0),
+	}
+	if read.Name == read.ID {
+		member.Name = "" // it has not started
+	}
+	return member.As(quorum.MemberState(read.State))
+}

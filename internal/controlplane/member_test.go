@@ -1,0 +1,29 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package controlplane
+
+import (
+	"testing"
+
+	. "github.com/onsi/gomega"
+	"k8s.io/utils/ptr"
+
+	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/quorum"
+)
+
+// Whoever reads status has every member as it was read, in the state that was decided by.
+func TestMemberFrom(t *testing.T) {
+	g := NewWithT(t)
+	g.Expect(MemberFrom(controlplanev1.EtcdMember{Name: "n-a", ID: "ffffffffffffffab", Machine: "a", FailureDomain: "x",
+		Role: "Leader", State: "Healthy", Healthy: ptr.To(true), Lag: ptr.To[int64](7),
+		SizeBytes: ptr.To[int64](9)})).To(Equal(
+		quorum.Member{ID: 0xffffffffffffffab, Name: "n-a", Machine: "a", FailureDomain: "x", Leader: true, Healthy: true,
+			Lag: 7, Size: 9}))
+	g.Expect(MemberFrom(controlplanev1.EtcdMember{Name: "ab", ID: "ab", Role: "Learner", State: "Learner",
+		Problem: "it has not started", Lag: ptr.To[int64](-1)})).To(Equal(
+		quorum.Member{ID: 0xab, Learner: true, Problem: "it has not started"}))
+	g.Expect(MemberFrom(controlplanev1.EtcdMember{Name: "n-a", ID: "1", Role: "Voter", State: "Dead"})).To(Equal(
+		quorum.Member{ID: 1, Name: "n-a", Silent: quorum.Forever}))
+}
