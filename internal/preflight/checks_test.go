@@ -32,6 +32,7 @@ import (
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/quorum"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/suitability"
 	"github.com/quoin-dev/cluster-api-provider-quoin/test/clienttest"
@@ -475,6 +476,49 @@ func set(plane *controlplanev1.QuoinControlPlane, condition string, status metav
 	}
 }
 
+// What is found of a member goes by the state by which everything else is decided about it, and so does what helps: a
+// new member helps neither a database that is full nor one that is there again in a moment, and of a learner that does
+// not answer nobody has a Machine replaced.
+func TestMembersOfEtcdAreFoundByTheirState(t *testing.T) {
+	for state, c := range map[quorum.MemberState]struct {
+		role, machine, want, fix string
+	}{
+		quorum.MemberLearner:  {"Learner", "b", "Learner", "wait until it votes"},
+		quorum.MemberFull:     {"Voter", "b", "Unhealthy", quorum.MakeRoom},
+		quorum.MemberSlow:     {"Voter", "b", "Unhealthy", "wait until the disk of its host is quick again"},
+		quorum.MemberWavering: {"Voter", "b", "Unhealthy", "wait a moment"},
+		"":                    {"Voter", "b", "Unhealthy", "wait a moment"},
+		quorum.MemberDead:     {"Leader", "b", "Unhealthy", "have its Machine replaced, or mend its host"},
+		quorum.MemberUnasked:  {"Voter", "", "Unhealthy", "see condition EtcdClusterHealthy"},
+	} {
+		t.Run(string(state), func(t *testing.T) {
+			s := subject(t, nil, nil)
+			s.ControlPlane = plane(func(p *controlplanev1.QuoinControlPlane) {
+				b := &p.Status.Etcd.Members[1]
+				b.Role, b.Machine, b.State, b.Healthy, b.Problem = c.role, c.machine, string(state), ptr.To(false), "no answer"
+			})
+			NewWithT(t).Expect(expect(t, lookAtEtcd, s, "Block etcd member b "+c.want)).To(
+				HaveExactElements(HaveField("Fix", HavePrefix(c.fix))))
+		})
+	}
+}
+
+// What the check says where it finds nothing.
+func TestWhatIsSaidOfEtcd(t *testing.T) {
+	g := NewWithT(t)
+	s := subject(t, nil, nil)
+	s.ControlPlane = plane(func(p *controlplanev1.QuoinControlPlane) { p.Status.Etcd.Tolerates = ptr.To[int32](1) })
+	says, found, err := lookAtEtcd(t.Context(), s)
+	g.Expect(says, found, err).To(Equal("3 members, of which 1 more may fail"))
+	s.ControlPlane.Status.Etcd.Tolerates = nil
+	says, found, err = lookAtEtcd(t.Context(), s)
+	g.Expect(says, found, err).To(Equal("3 members, of which 0 more may fail"))
+	external := &s.ControlPlane.Spec.KubeadmConfigSpec.ClusterConfiguration.Etcd.External
+	external.Endpoints = []string{"https://etcd.quoin.test"}
+	says, found, err = lookAtEtcd(t.Context(), s)
+	g.Expect(says, found, err).To(Equal("external: its members are not looked after here"))
+}
+
 func TestControlPlaneEtcdAndBackup(t *testing.T) {
 	const object = " QuoinControlPlane cp "
 	for name, c := range map[string]struct {
@@ -545,6 +589,13 @@ func TestControlPlaneEtcdAndBackup(t *testing.T) {
 				p.Status.Etcd.ObservedTime.Time = now.Add(-etcdTooOld - time.Second)
 			},
 			etcd: []string{"Block" + object + "Unobserved"},
+		},
+		"what was read of etcd is just not old": {
+			change: func(p *controlplanev1.QuoinControlPlane) { p.Status.Etcd.ObservedTime.Time = now.Add(-etcdTooOld) },
+		},
+		"no member of etcd is known": {
+			change: func(p *controlplanev1.QuoinControlPlane) { p.Status.Etcd.Members = nil },
+			etcd:   []string{"Block" + object + "Unobserved"},
 		},
 		"external etcd": {
 			change: func(p *controlplanev1.QuoinControlPlane) {

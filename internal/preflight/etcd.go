@@ -11,6 +11,8 @@ import (
 	"k8s.io/utils/ptr"
 
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/quorum"
 )
 
 // etcdTooOld is after how long nobody takes a membership for what it is now: it is read once a minute.
@@ -35,18 +37,32 @@ func lookAtEtcd(_ context.Context, s Subject) (string, []quoinv1.Finding, error)
 	if !ptr.Deref(etcd.Agreed, false) {
 		findings = append(findings, blocks(object, "NoQuorum", "no quorum confirms the list of members", see))
 	}
-	for _, member := range etcd.Members {
-		name := "etcd member " + member.Name
-		switch {
-		case !ptr.Deref(member.Healthy, false):
-			findings = append(findings, blocks(name, "Unhealthy", "is not healthy: "+member.Problem,
-				"have its Machine replaced, or mend its host"))
-		case member.Role == "Learner":
+	for _, read := range etcd.Members {
+		name, member := "etcd member "+read.Name, controlplane.MemberFrom(read)
+		switch state := member.State(quorum.Forever); {
+		case state == quorum.MemberLearner:
 			findings = append(findings, blocks(name, "Learner", "does not vote yet", "wait until it votes"))
+		case state != quorum.MemberHealthy:
+			findings = append(findings, blocks(name, "Unhealthy", member.Shortcoming(), mends(member, state, see)))
 		case member.Machine == "":
 			findings = append(findings, blocks(name, "NoMachine", "has no Machine, so nothing would upgrade it", see))
 		}
 	}
 	message := fmt.Sprintf("%d members, of which %d more may fail", len(etcd.Members), ptr.Deref(etcd.Tolerates, 0))
 	return message, findings, nil
+}
+
+// mends says what helps a voter that is not healthy.
+func mends(member quorum.Member, state quorum.MemberState, see string) string {
+	switch {
+	case state == quorum.MemberFull:
+		return quorum.MakeRoom
+	case member.Machine == "":
+		return see
+	case state == quorum.MemberWavering:
+		return "wait a moment: it may be back. If it stays so, have its Machine replaced, or mend its host"
+	case state == quorum.MemberSlow:
+		return "wait until the disk of its host is quick again, or have its Machine replaced"
+	}
+	return "have its Machine replaced, or mend its host"
 }
