@@ -1,0 +1,91 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package etcd
+
+import (
+	"errors"
+	"testing"
+
+	. "github.com/onsi/gomega"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+)
+
+// told is what the member of an endpoint said of itself, without a list.
+func told(endpoint string, id, leader, index, applied uint64) answer {
+	return answer{endpoint: endpoint, status: &pb.StatusResponse{Header: &pb.ResponseHeader{MemberId: id}, Leader: leader,
+		RaftIndex: index, RaftAppliedIndex: applied, DbSize: int64(id), Version: "3.6"}} //nolint:gosec // a few
+}
+
+func listed(of answer, agreed bool, members ...*pb.Member) answer {
+	of.agreed, of.members = agreed, members
+	return of
+}
+
+// The list is that of a quorum if there is one; what each member is comes from itself, or else from its host.
+func TestAnswersAreCombined(t *testing.T) {
+	g := NewWithT(t)
+	a, b, c := &pb.Member{ID: 1, Name: "a"}, &pb.Member{ID: 2, Name: "b"}, &pb.Member{ID: 3, Name: "c", IsLearner: true}
+	noted := listed(told("a", 1, 2, 90, 90), true, c, b, a)
+	noted.alarms = []*pb.AlarmMember{{MemberID: 1, Alarm: pb.AlarmType_NONE}, {MemberID: 1, Alarm: pb.AlarmType_CORRUPT},
+		{MemberID: 2, Alarm: pb.AlarmType_NOSPACE}}
+	late := listed(told("b", 2, 2, 100, 95), true, b)
+	read, err := combine([]answer{listed(told("c", 3, 2, 100, 100), false, c), noted, late})
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(read).To(Equal(Cluster{Agreed: true, Members: []Member{
+		{ID: 1, Name: "a", ReportedBy: "a", Answers: true, Lag: 10, Size: 1, Version: "3.6", Alarms: []string{"CORRUPT"}},
+		{ID: 2, Name: "b", ReportedBy: "b", Answers: true, Lag: 5, Size: 2, Version: "3.6", Leader: true,
+			Alarms: []string{"NOSPACE"}},
+		{ID: 3, Name: "c", ReportedBy: "c", Answers: true, Size: 3, Version: "3.6", Learner: true}}}),
+		"the first list of a quorum, and a learner reads nothing through it without hanging")
+
+	// Without a quorum nobody hangs, and who sees no leader does not answer.
+	read, err = combine([]answer{listed(told("a", 1, 0, 9, 9), false, a, b), told("b", 2, 1, 9, 9),
+		{endpoint: "c", err: errors.New("off")}})
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(read).To(Equal(Cluster{Members: []Member{
+		{ID: 1, Name: "a", ReportedBy: "a", Size: 1, Version: "3.6", Problem: "it sees no leader"},
+		{ID: 2, Name: "b", ReportedBy: "b", Size: 2, Version: "3.6", Answers: true}}}))
+
+	// One whose database hangs does not tell its status, and its host says how far its disk has come.
+	const disk = "it completes no read through the quorum, though others do: look at its disk"
+	hangs, mute := told("b", 2, 1, 9, 9), answer{endpoint: "d", syncs: 7, err: errors.New("late")}
+	hangs.syncs = 4
+	read, err = combine([]answer{listed(told("a", 1, 1, 9, 9), true, a, b, c, &pb.Member{ID: 4, Name: "d"},
+		&pb.Member{ID: 5, Name: "e"}), hangs, {endpoint: "c", err: errors.New("off")}, mute})
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(read.Members[1]).To(Equal(Member{ID: 2, Name: "b", ReportedBy: "b", Size: 2, Version: "3.6", Hangs: true,
+		Syncs: 4, Problem: disk}))
+	g.Expect(read.Members[2:]).To(Equal([]Member{{ID: 3, Name: "c", Learner: true, Problem: "off"},
+		{ID: 4, Name: "d", Hangs: true, Syncs: 7, Problem: disk}, {ID: 5, Name: "e"}}))
+
+	_, err = combine(nil)
+	g.Expect(err).To(MatchError("no host of an etcd member is known"))
+	_, err = combine([]answer{{status: &pb.StatusResponse{}}, {err: errors.New("off")}, {err: errors.New("late")}})
+	g.Expect(err).To(MatchError("no etcd member answered: off\nlate"))
+}
+
+// What a contradiction says is the same in each look, and enough for a person to know which one is wrong.
+func TestAContradictionSaysWhoSpeaksForWhom(t *testing.T) {
+	g := NewWithT(t)
+	few := listed(told("a", 1, 1, 9, 9), true, &pb.Member{ID: 0xab})
+	many := listed(told("b", 2, 2, 129, 9), true, &pb.Member{ID: 3, Name: "c"}, &pb.Member{ID: 2, Name: "b"})
+	many.status.RaftTerm = 4
+	g.Expect(contradiction([]answer{few, many})).To(MatchError(And(HavePrefix("etcd contradicts itself: node a speaks "+
+		"for a quorum of ab (term 0, at least 9 entries), and node b for one of b, c (term 4, at least 100 entries). One"),
+		HaveSuffix("by moving /etc/kubernetes/manifests/etcd.yaml out of that directory"))))
+	many.agreed = false
+	g.Expect(contradiction([]answer{few, many})).To(MatchError(ContainSubstring(
+		"and node b knows more and remembers one of b, c")))
+	many.status.RaftIndex = 9
+	g.Expect(contradiction([]answer{few, many})).To(Succeed(), "it is not ahead")
+	for index, says := range map[uint64]string{0: "0", 10: "10", 11: "10", 99: "90", 100: "100"} {
+		g.Expect((&answer{status: &pb.StatusResponse{RaftIndex: index}}).log()).To(
+			Equal("term 0, at least " + says + " entries"))
+	}
+}
+
+func TestHostsOf(t *testing.T) {
+	NewWithT(t).Expect(hostsOf([]string{"https://10.0.0.1:2380", "https://%zz", "https://[fd00:0::2]:2380",
+		"https://a:1"})).To(Equal([]string{"10.0.0.1", "fd00::2", "a"}))
+}
