@@ -51,7 +51,7 @@ func membershipOf(status *controlplanev1.EtcdStatus, machines collections.Machin
 	for _, read := range status.Members {
 		membership.Members = append(membership.Members, controlplane.MemberFrom(read))
 	}
-	holders := make([]quorum.Holder, 0, len(machines))
+	var holders []quorum.Holder
 	for _, machine := range machines {
 		// Nobody is held here: of Machines that are deleted together, each is judged without those before it.
 		holders = append(holders, quorum.Holder{Name: machine.Name, Deleting: !machine.DeletionTimestamp.IsZero()})
@@ -88,7 +88,7 @@ func (d *departure) members() []uint64 {
 // holdsOnlyVote reports whether there is one voter, which is the Machine's.
 func (d *departure) holdsOnlyVote() bool {
 	member := d.member()
-	return d.stacked && member != nil && member.State(quorum.Forever).Votes() && d.membership.Count().Voters == 1
+	return member != nil && member.State(quorum.Forever).Votes() && d.membership.Count().Voters == 1
 }
 
 // staying are the names of the other Machines that are not being deleted, leaving those of the other Machines that are.
@@ -104,12 +104,9 @@ func (d *departure) others(filter collections.Func) []string {
 	return slices.Sorted(slices.Values(others.Names()))
 }
 
-// leavingUnknown counts the other Machines that are being deleted and whose member is not known, where this one's is
-// not known either.
+// leavingUnknown counts the other Machines that are being deleted and whose member is not known: where this one's is not
+// known either, each takes one of those that may be its own.
 func (d *departure) leavingUnknown() int {
-	if d.member() != nil {
-		return 0
-	}
 	unknown := 0
 	for _, name := range d.leaving() {
 		if !slices.ContainsFunc(d.membership.Members, func(m quorum.Member) bool { return m.Machine == name }) {

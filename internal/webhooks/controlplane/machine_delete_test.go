@@ -243,6 +243,11 @@ func TestMachineDeletion(t *testing.T) {
 		}, "wait until there is a replacement for m1"},
 		"the last of three": {3, func(e *estate) { goes(e.machines[1]); goes(e.machines[2]) },
 			"wait until there is a replacement for m1 and m2"},
+		"the last of three, with a free host": {3, func(e *estate) {
+			goes(e.machines[1])
+			goes(e.machines[2])
+			e.addHost(map[string]string{"role": "control-plane"}, infrav1.HostStateAvailable)
+		}, "wait until there is a replacement for m1 and m2"},
 		"a healthy one of three while another is unhealthy": {3, func(e *estate) {
 			e.member(1).Healthy = ptr.To(false)
 		}, "m0 cannot be deleted"},
@@ -346,6 +351,10 @@ func TestMachineDeletion(t *testing.T) {
 			e.hosts[0].Status.Facts = &infrav1.HostFacts{CgroupVersion: 1, KubeletOnCgroupV1: ptr.To(false)}
 		}, ""},
 		"the only one, without a host": {1, func(*estate) {}, "free host"},
+		"the only one, whose host does not say which member it has": {1, func(e *estate) {
+			e.addHost(map[string]string{"role": "control-plane"}, infrav1.HostStateAvailable)
+			e.member(0).Machine = ""
+		}, "m0 cannot be deleted"},
 		"the only one, beside one made ahead": {1, func(e *estate) {
 			e.addMachine("ahead", "").Annotations[infrav1.HoldClaimAnnotation] = ""
 		}, "free host"},
