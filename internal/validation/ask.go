@@ -141,15 +141,18 @@ func (r reply) number() (float64, error) {
 		}
 		return float64(scalar.Value), nil
 	case "vector":
-		vector := model.Vector{}
+		// Not a model.Vector, whose elements may be nil, and 0 where they have no value.
+		var vector []struct {
+			Value *model.Scalar `json:"value"`
+		}
 		if err := json.Unmarshal(answer.Data.Result, &vector); err != nil {
 			return 0, errors.New("the vector cannot be read")
 		}
-		if len(vector) != 1 || vector[0].Histogram != nil {
+		if len(vector) != 1 || vector[0].Value == nil {
 			return 0, fmt.Errorf("the query results in %d elements and should in one number: sum() makes one of several, and "+
 				"\"or vector(0)\" one of none", len(vector))
 		}
-		return float64(vector[0].Value), nil
+		return float64(vector[0].Value.Value), nil
 	}
 	return 0, fmt.Errorf("the query results in a %s and should in a scalar or a vector of one element",
 		said(answer.Data.Type))
