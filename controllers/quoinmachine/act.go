@@ -99,8 +99,8 @@ func (r *Reconciler) claim(
 		v.obstacle = &obstacle{infrav1.MachineWaitingForControlPlaneReason, why}
 		return ctrl.Result{RequeueAfter: cmp.Or(again, time.Second)}, nil
 	}
-	if dead, err := r.replaceDead(ctx, quoinMachine, v); err != nil || dead {
-		return ctrl.Result{}, err
+	if again, dead, err := r.replaceDead(ctx, quoinMachine, v); err != nil || dead {
+		return ctrl.Result{RequeueAfter: again}, err
 	}
 	if again, err := r.writeClaim(ctx, quoinMachine, v, host); err != nil || again > 0 {
 		return ctrl.Result{RequeueAfter: again}, err

@@ -6,6 +6,7 @@ package quoinmachine
 import (
 	"context"
 	"fmt"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -68,31 +69,33 @@ func (r *Reconciler) notAdmitted(ctx context.Context, v *observation) (string, e
 	return fmt.Sprintf("RolloutPolicy %s: %s", policy.Name, why), nil
 }
 
-// replaceDead deletes a Machine that may claim a host and can never join, and reports whether it is to have none. A
-// policy's controller looks at the token when it admits the Machine; nobody does where the policy goes, nor while there
-// is no host. What is not known deletes nothing: the join says what is wrong.
+// replaceDead deletes a Machine that may claim a host and can never join. A policy's controller looks at the token when
+// it admits the Machine; nobody does where the policy goes, nor while there is no host. It reports whether the Machine
+// is to have no host, and when that is asked again where nobody knows whether it could join.
 func (r *Reconciler) replaceDead(
 	ctx context.Context, quoinMachine *infrav1.QuoinMachine, v *observation,
-) (dead bool, err error) {
+) (again time.Duration, dead bool, err error) {
 	since := v.machine.CreationTimestamp.Time
 	if admitted := rollout.AdmittedAt(v.machine); admitted.After(since) {
 		since = admitted
 	}
 	if v.now.Sub(since) < jointoken.Age || !jointoken.Replaceable(v.machine) {
-		return false, nil
+		return 0, false, nil
 	}
-	gone, err := jointoken.Gone(ctx, r.APIReader, r.ClusterCache, client.ObjectKeyFromObject(v.cluster), v.machine)
-	if err != nil {
-		ctrl.LoggerFrom(ctx).Info("Whether the bootstrap token of a Machine is there is not known",
-			"machine", v.machine.Name, "reason", err.Error())
+	verdict, err := jointoken.Judge(ctx, r.APIReader, r.ClusterCache, client.ObjectKeyFromObject(v.cluster), v.machine,
+		v.now)
+	if err != nil || verdict == (jointoken.Verdict{}) {
+		return 0, false, err
 	}
-	if gone == "" {
-		return false, nil
+	if verdict.Unknown != "" {
+		v.obstacle = &obstacle{infrav1.MachineWaitingForHostReason, fmt.Sprintf("Machine %s: %s", v.machine.Name,
+			verdict.Unknown)}
+		return unseenRecheck, true, nil
 	}
 	v.obstacle = &obstacle{infrav1.MachineWaitingForHostReason, fmt.Sprintf("no host is claimed: the bootstrap token of "+
 		"Machine %s is gone (Secret %s of the Cluster), so it could never join; it is deleted, and its MachineSet makes "+
-		"another one", v.machine.Name, gone)}
-	return true, jointoken.Replace(ctx, r.Client, r.Recorder, quoinMachine, v.machine, gone)
+		"another one", v.machine.Name, verdict.Gone)}
+	return 0, true, jointoken.Replace(ctx, r.Client, r.Recorder, quoinMachine, v.machine, verdict.Gone)
 }
 
 // waitingForRollout names the QuoinMachines of a policy's Cluster that wait for an admission.

@@ -182,11 +182,6 @@ func TestAMachineThatNoPolicyHoldsAnyMoreClaimsNoHostWithADeadToken(t *testing.T
 			w.change("m1", func(m *clusterv1.Machine) { m.OwnerReferences = nil })
 			released(w, policy)
 		}, true},
-		"the Cluster is not connected": {"fedcba", func(w *world, policy *quoinv1.RolloutPolicy) {
-			w.r.ClusterCache = clustercache.NewFakeClusterCache(fake.NewClientBuilder().Build(),
-				client.ObjectKey{Namespace: "team", Name: "c2"})
-			released(w, policy)
-		}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w, policy := heldLong(t, c.token)
@@ -218,4 +213,35 @@ func TestAMachineWithADeadTokenThatMayNotBeDeletedSaysSo(t *testing.T) {
 	w.g.Expect(w.host("h1").Spec.ConsumerRef).To(BeNil())
 	w.expect("m1", infrav1.MachineHostClaimedCondition, metav1.ConditionFalse, infrav1.MachineWaitingForHostReason,
 		"bootstrap-token-abcdef")
+}
+
+// Where nobody can say whether the token is there no host is claimed for one that may be dead, and the Machine says what
+// to do. It is asked for again, and goes on as soon as there is an answer.
+func TestAMachineWhoseTokenIsNotKnownClaimsNoHostYet(t *testing.T) {
+	for token, claims := range map[string]bool{"abcdef": true, "fedcba": false} {
+		w, policy := heldLong(t, token)
+		connected := w.r.ClusterCache
+		w.r.ClusterCache = clustercache.NewFakeClusterCache(fake.NewClientBuilder().Build(),
+			client.ObjectKey{Namespace: "team", Name: "c2"})
+		w.g.Expect(w.client.Delete(t.Context(), policy)).To(Succeed())
+		for range 2 {
+			result, err := w.r.Reconcile(t.Context(), request("m1"))
+			w.g.Expect(err).NotTo(HaveOccurred())
+			w.g.Expect(result.RequeueAfter).To(Equal(unseenRecheck))
+			w.g.Expect(w.host("h1").Spec.ConsumerRef).To(BeNil())
+			w.g.Expect(w.core("m1").DeletionTimestamp.IsZero()).To(BeTrue())
+			w.expect("m1", infrav1.MachineHostClaimedCondition, metav1.ConditionFalse, infrav1.MachineWaitingForHostReason,
+				"connection to the workload cluster is down")
+			w.expect("m1", infrav1.MachineHostClaimedCondition, metav1.ConditionFalse, infrav1.MachineWaitingForHostReason,
+				"or delete the Machine")
+		}
+		w.r.ClusterCache = connected
+		if claims {
+			w.claims()
+			continue
+		}
+		w.reconcile("m1")
+		w.g.Expect(w.host("h1").Spec.ConsumerRef).To(BeNil())
+		w.g.Expect(w.core("m1").DeletionTimestamp.IsZero()).To(BeFalse())
+	}
 }

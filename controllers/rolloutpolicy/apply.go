@@ -37,11 +37,15 @@ func (r *Reconciler) execute(
 			continue
 		}
 		machine := seen.machines[d.Machine]
+		var unknown string
 		var err error
 		if d.Action == rollout.Admit {
-			dead, err = r.replaceDead(ctx, policy, cluster, seen, machine)
+			dead, unknown, err = r.replaceDead(ctx, policy, cluster, seen, machine)
 		}
-		if err == nil && !dead {
+		switch {
+		case unknown != "":
+			plan.Postpone(seen.poolOf(d), d, unknown, workloadRetry)
+		case err == nil && !dead:
 			err = r.apply(ctx, policy, machine, d)
 		}
 		if err != nil {

@@ -16,6 +16,7 @@ import (
 	"k8s.io/utils/ptr"
 	bootstrapv1 "sigs.k8s.io/cluster-api/api/bootstrap/kubeadm/v1beta2"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/controllers/clustercache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
@@ -46,20 +47,28 @@ func TestAMachineWhoseBootstrapTokenIsGoneIsReplaced(t *testing.T) {
 		config       string
 		chosen       string
 		there        string
+		ends         time.Duration
 		unreachable  bool
+		unknown      string
 		withoutReady bool
 		change       func(*clusterv1.Machine)
 		provider     string
 		replaced     bool
 	}{
-		"it is gone":                   {age: time.Hour, config: token, replaced: true},
-		"another one is there":         {age: time.Hour, config: token, there: "bootstrap-token-fedcba", replaced: true},
-		"it is there":                  {age: time.Hour, config: token, there: "bootstrap-token-abcdef"},
-		"the Machine is young":         {age: time.Minute, config: token},
-		"it has no token":              {age: time.Hour},
-		"a person chose the token":     {age: time.Hour, config: token, chosen: token},
-		"the Cluster is not connected": {age: time.Hour, config: token, unreachable: true},
-		"its data are not made yet":    {age: time.Hour, config: token, withoutReady: true},
+		"it is gone":               {age: time.Hour, config: token, replaced: true},
+		"another one is there":     {age: time.Hour, config: token, there: "bootstrap-token-fedcba", replaced: true},
+		"it is there":              {age: time.Hour, config: token, there: "bootstrap-token-abcdef"},
+		"the Machine is young":     {age: time.Minute, config: token},
+		"it has no token":          {age: time.Hour},
+		"a person chose the token": {age: time.Hour, config: token, chosen: token},
+		"the Cluster is not connected": {age: time.Hour, config: token, unreachable: true,
+			unknown: "connection to the workload cluster is down"},
+		"the Cluster is not connected, and the Machine is young": {age: time.Minute, config: token, unreachable: true},
+		"the Cluster is not connected, and there is no token":    {age: time.Hour, unreachable: true},
+		"it is over, and may be extended": {age: time.Hour, config: token, there: "bootstrap-token-abcdef",
+			ends: -time.Second, unknown: "is over since 2026-11-23T07:59:59Z"},
+		"it is not over yet":        {age: time.Hour, config: token, there: "bootstrap-token-abcdef", ends: time.Second},
+		"its data are not made yet": {age: time.Hour, config: token, withoutReady: true},
 		"it has a Node, which used the token": {age: time.Hour, config: token, change: func(m *clusterv1.Machine) {
 			m.Status.NodeRef.Name = "new-0"
 		}},
@@ -89,11 +98,15 @@ func TestAMachineWhoseBootstrapTokenIsGoneIsReplaced(t *testing.T) {
 			}
 			w.make(machine, hostedBy("new-0", c.provider), kubeadm(configKind, "new-0", c.config),
 				kubeadm(configKind+"Template", "blue", c.chosen, "template", "spec"))
-			if !c.unreachable {
-				w.workload = fake.NewClientBuilder().WithObjects(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{
-					Namespace: "kube-system", Name: cmp.Or(c.there, "none")}}).Build()
+			secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: cmp.Or(c.there, "none")}}
+			if c.ends != 0 {
+				secret.Data = map[string][]byte{"expiration": []byte(w.clock.Now().Add(c.ends).Format(time.RFC3339))}
 			}
+			w.workload = fake.NewClientBuilder().WithObjects(secret).Build()
 			w.restart()
+			if c.unreachable {
+				w.r.ClusterCache = clustercache.NewFakeClusterCache(w.workload, client.ObjectKey{Name: "another"})
+			}
 			if c.replaced {
 				// While it is refused its admission its KubeadmConfig may yet get another token.
 				blue := w.blue()
@@ -105,7 +118,24 @@ func TestAMachineWhoseBootstrapTokenIsGoneIsReplaced(t *testing.T) {
 				w.adjust(blue, func() { blue.Spec.Paused = nil })
 				w.recorded()
 			}
-			w.reconcile()
+			result := w.reconcile()
+			if c.unknown != "" {
+				blue := w.policy().Status.MachineDeployments[0]
+				g.Expect(w.admitted("new-0")).To(BeFalse())
+				g.Expect(blue.Reason).To(Equal("NodeUnknown"))
+				g.Expect(blue.Message).To(And(ContainSubstring(c.unknown), ContainSubstring("Machine new-0"),
+					ContainSubstring("or delete the Machine")))
+				g.Expect(blue.Held).To(HaveValue(BeEquivalentTo(1)))
+				g.Expect(result.RequeueAfter).To(Equal(workloadRetry))
+				// Another one, which is young, waits for none that is not admitted.
+				g.Expect(w.client.Delete(t.Context(), machine)).To(Succeed())
+				younger := machineOf("new-1", "v2")
+				younger.CreationTimestamp = metav1.NewTime(w.clock.Now())
+				w.make(younger, hostedBy("new-1", ""))
+				w.reconcile()
+				g.Expect(w.admitted("new-1")).To(BeTrue())
+				return
+			}
 			err := w.client.Get(t.Context(), client.ObjectKeyFromObject(machine), &clusterv1.Machine{})
 			if !c.replaced {
 				g.Expect(err).NotTo(HaveOccurred())

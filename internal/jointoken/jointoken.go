@@ -43,29 +43,60 @@ func Replaceable(machine *clusterv1.Machine) bool {
 		machine.Spec.ProviderID == "" && !machine.Status.NodeRef.IsDefined() && machine.DeletionTimestamp.IsZero()
 }
 
-// Gone names the Secret of the Machine's bootstrap token, if the Cluster certainly has it no more. Cluster API's
-// kubeadm provider refreshes the token of a Machine that waits as long as it exists, but makes no other one for it: a
-// pause of the Cluster that outlasts a token leaves a Machine without, and no condition says so.
-func Gone(
+// Verdict is what is known of the bootstrap token of a Machine that waits. The zero value has nothing against a host.
+type Verdict struct {
+	// Gone is the Secret of the token, which the Cluster certainly has no more: the Machine can never join.
+	Gone string
+	// Unknown says why nobody knows whether the Machine could join, and what to do.
+	Unknown string
+}
+
+// Judge looks for the Secret of the Machine's bootstrap token in the Cluster. Cluster API's kubeadm provider extends
+// the token of a Machine that waits as long as it exists (refreshBootstrapTokenIfNeeded in
+// kubeadmconfig_controller.go), but makes no other one for it: a pause of the Cluster that outlasts a token leaves a
+// Machine without, and no condition says so. The management cluster has no record of when a token was extended last, so
+// that without the Cluster's answer nothing is known of one that is older than Age.
+func Judge(
 	ctx context.Context, management client.Reader, workloads clustercache.ClusterCache, cluster client.ObjectKey,
-	machine *clusterv1.Machine,
-) (string, error) {
+	machine *clusterv1.Machine, now time.Time,
+) (Verdict, error) {
 	token, err := tokenOf(ctx, management, machine)
 	if err != nil || token == "" || workloads == nil {
-		return "", err
+		return Verdict{}, err
 	}
+	id, _, _ := strings.Cut(token, ".")
+	name := client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: prefix + id}
+	secret, err := secretOf(ctx, workloads, cluster, name)
+	if apierrors.IsNotFound(err) {
+		return Verdict{Gone: name.String()}, nil
+	}
+	if err == nil {
+		// One without an end never ends.
+		end, unread := time.Parse(time.RFC3339, string(secret.Data["expiration"]))
+		if unread == nil && !now.Before(end) {
+			err = fmt.Errorf("it is over since %s, and the kubeadm bootstrap provider may yet extend it",
+				end.UTC().Format(time.RFC3339))
+		}
+	}
+	if err != nil {
+		return Verdict{Unknown: fmt.Sprintf("whether it could still join by its bootstrap token (Secret %s of the Cluster) is "+
+			"not known, so it gets no host yet, and that is asked for again: %v. Mend that, or delete the Machine: its "+
+			"MachineSet makes another one, with a token of its own", name, err)}, nil
+	}
+	return Verdict{}, nil
+}
+
+func secretOf(
+	ctx context.Context, workloads clustercache.ClusterCache, cluster, name client.ObjectKey,
+) (*corev1.Secret, error) {
 	workload, err := workloads.GetUncachedClient(ctx, cluster)
 	if err != nil {
-		return "", fmt.Errorf("connect to workload cluster %s: %w", cluster, err)
+		return nil, fmt.Errorf("connect to workload cluster %s: %w", cluster, err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	id, _, _ := strings.Cut(token, ".")
-	name := client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: prefix + id}
-	if err := workload.Get(ctx, name, &corev1.Secret{}); !apierrors.IsNotFound(err) {
-		return "", err
-	}
-	return name.String(), nil
+	secret := &corev1.Secret{}
+	return secret, workload.Get(ctx, name, secret)
 }
 
 // Replace deletes a Machine, as it was read, whose token's Secret is gone, and records that about an object.

@@ -110,7 +110,7 @@ const (
 	DrainDelay Reason = "PostDrainDelay"
 	// Evicting: pods remain.
 	Evicting Reason = "Evicting"
-	// NodeUnknown: the Node cannot be read.
+	// NodeUnknown: the Node, or the bootstrap token of a Machine that is to become one, cannot be read.
 	NodeUnknown Reason = "NodeUnknown"
 	// DrainStarted: the Node is drained now.
 	DrainStarted Reason = "DrainStarted"

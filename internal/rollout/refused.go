@@ -3,7 +3,10 @@
 
 package rollout
 
-import "fmt"
+import (
+	"fmt"
+	"time"
+)
 
 // Undone corrects a plan of which one decision was not written, so that nothing is remembered of what did not happen,
 // and says so of its pool where the write was refused. Until it is permitted the decision comes again, and the pool
@@ -16,6 +19,20 @@ func (r *Result) Undone(pool Pool, d Decision, refused string) {
 	}
 	if refused != "" {
 		r.Refuse(d, refused)
+	}
+}
+
+// Postpone corrects a plan of which an admission waits until the Cluster's API server answers.
+func (r *Result) Postpone(pool Pool, d Decision, why string, again time.Duration) {
+	r.Undone(pool, d, "")
+	for i := range r.Progress {
+		if p := &r.Progress[i]; p.Pool == d.Pool {
+			p.Held++
+			p.Reason, p.Message = NodeUnknown, fmt.Sprintf("Machine %s: %s", d.Machine, why)
+		}
+	}
+	if r.Again == 0 || again < r.Again {
+		r.Again = again
 	}
 }
 
