@@ -5,6 +5,8 @@ package rolloutpolicy
 
 import (
 	"cmp"
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -81,7 +83,7 @@ func TestAMachineWhoseBootstrapTokenIsGoneIsReplaced(t *testing.T) {
 		}},
 		"it was made in place of another": {age: time.Hour, config: token, change: func(m *clusterv1.Machine) {
 			m.Annotations = map[string]string{quoinv1.RolloutReplacesAnnotation: "old-0"}
-		}},
+		}, replaced: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
@@ -153,4 +155,68 @@ func TestAMachineWhoseBootstrapTokenIsGoneIsReplaced(t *testing.T) {
 			g.Expect(w.admitted("new-1")).To(BeTrue())
 		})
 	}
+}
+
+// What was made in the place of a Machine that a person deleted, and was held for longer than its token lived, is
+// replaced like any other one, and holds up nobody: the Machine that it was made for is drained, and its MachineSet
+// makes another one when that is gone.
+func TestAReplacementWhoseBootstrapTokenIsGoneIsReplaced(t *testing.T) {
+	for _, first := range []bool{true, false} {
+		t.Run(fmt.Sprint("the Machine that it was made for is there: ", first), func(t *testing.T) {
+			w := newReplacing(t, 1, 0)
+			cluster := &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: "c1"}}
+			pause := func(paused bool) { w.adjust(cluster, func() { cluster.Spec.Paused = ptr.To(paused) }) }
+			w.deletes("old-0")
+			var made *clusterv1.Machine
+			for made == nil {
+				_, err := w.r.Reconcile(t.Context(), requestOfCluster)
+				w.Expect(err).NotTo(HaveOccurred())
+				for name, machine := range w.all() {
+					if !strings.HasPrefix(name, "old-") {
+						made = machine
+					}
+				}
+			}
+			w.Expect(w.admitted(made.Name)).To(BeFalse())
+			pause(true)
+			w.adjust(made, func() {
+				made.CreationTimestamp = metav1.NewTime(w.clock.Now())
+				made.Spec.Bootstrap.DataSecretName = ptr.To(made.Name)
+			})
+			config := &bootstrapv1.KubeadmConfig{ObjectMeta: metav1.ObjectMeta{Name: made.Spec.Bootstrap.ConfigRef.Name}}
+			w.adjust(config, func() {
+				config.Spec.JoinConfiguration.Discovery.BootstrapToken.Token = "abcdef.0123456789abcdef"
+			})
+			w.clock.Step(20 * time.Minute)
+			w.reconcile()
+			w.Expect(w.all()).To(HaveLen(3))
+			w.Expect(w.admitted(made.Name)).To(BeFalse())
+			if !first {
+				w.release("old-0")
+			}
+			w.recorded()
+			pause(false)
+			w.reconcile()
+			w.Expect(w.machine(made.Name).DeletionTimestamp.IsZero()).To(BeFalse())
+			w.Expect(w.recorded()).To(ContainElement(ContainSubstring("BootstrapTokenGone")))
+			w.release(made.Name)
+			w.reconcile()
+			if first {
+				w.Expect(w.machine("old-0").Annotations).NotTo(HaveKey(quoinv1.RolloutPreDrainHookAnnotation))
+				w.release("old-0")
+				w.reconcile()
+			}
+			w.Expect(w.all()).To(HaveLen(1), "its MachineSet makes the next one")
+			w.make(machineOf("next", "v1"), hostedBy("next", ""))
+			w.reconcile()
+			w.Expect(w.admitted("next")).To(BeTrue())
+		})
+	}
+}
+
+// release has Cluster API let go of a Machine in deletion.
+func (w *world) release(name string) {
+	w.t.Helper()
+	machine := w.machine(name)
+	w.adjust(machine, func() { machine.Finalizers = nil })
 }

@@ -20,8 +20,6 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/controllers/clustercache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-
-	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
 )
 
 const (
@@ -35,12 +33,12 @@ const (
 	kind    = "KubeadmConfig"
 )
 
-// Replaceable reports whether the Machine waits for a host and a MachineSet makes another one in its place. A token is
-// used once there was a host, and what was made in place of another Machine is nobody's to make anew.
+// Replaceable reports whether the Machine waits for a host and a MachineSet makes another one in its place: at once, or
+// when the Machine that it was made for is gone. A token is used once there was a host.
 func Replaceable(machine *clusterv1.Machine) bool {
 	owner := metav1.GetControllerOf(machine)
-	return owner != nil && owner.Kind == "MachineSet" && machine.Annotations[quoinv1.RolloutReplacesAnnotation] == "" &&
-		machine.Spec.ProviderID == "" && !machine.Status.NodeRef.IsDefined() && machine.DeletionTimestamp.IsZero()
+	return owner != nil && owner.Kind == "MachineSet" && machine.Spec.ProviderID == "" &&
+		!machine.Status.NodeRef.IsDefined() && machine.DeletionTimestamp.IsZero()
 }
 
 // Verdict is what is known of the bootstrap token of a Machine that waits. The zero value has nothing against a host.
@@ -79,8 +77,8 @@ func Judge(
 		}
 	}
 	if err != nil {
-		return Verdict{Unknown: fmt.Sprintf("whether it could still join by its bootstrap token (Secret %s of the Cluster) is "+
-			"not known, so it gets no host yet, and that is asked for again: %v. Mend that, or delete the Machine: its "+
+		return Verdict{Unknown: fmt.Sprintf("whether it could still join by its bootstrap token (Secret %s of the Cluster) "+
+			"is not known, so it gets no host yet, and that is asked for again: %v. Mend that, or delete the Machine: its "+
 			"MachineSet makes another one, with a token of its own", name, err)}, nil
 	}
 	return Verdict{}, nil
