@@ -4,6 +4,7 @@
 package rolloutpolicy
 
 import (
+	"fmt"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -61,4 +62,48 @@ func expect(former *quoinv1.RolloutPolicy, status *quoinv1.RolloutPolicyStatus, 
 		of := &status.MachineDeployments[i]
 		of.ExpectedEnd = shown(formerOf(former, of.Name).ExpectedEnd, ends[of.Name])
 	}
+}
+
+// totals of the Machines of some MachineDeployments.
+type totals struct{ total, done, inFlight, held int }
+
+func (t *totals) add(p rollout.Progress) {
+	t.total += p.Outdated + p.InFlight + p.Done
+	t.done += p.Done
+	t.inFlight += p.InFlight
+	t.held += p.Held
+}
+
+func (t *totals) shown() *quoinv1.RolloutTotals {
+	return &quoinv1.RolloutTotals{Total: number(t.total), Done: number(t.done), InFlight: number(t.inFlight),
+		Held: number(t.held)}
+}
+
+// groupsOf are the groups of a policy with their totals, in its order; none where it has no groups.
+func groupsOf(plan rollout.Result) []quoinv1.RolloutGroupProgress {
+	of, names := map[string]*totals{}, []string{}
+	for _, p := range plan.Progress {
+		if p.Group == "" {
+			continue
+		}
+		if of[p.Group] == nil {
+			of[p.Group], names = &totals{}, append(names, p.Group)
+		}
+		of[p.Group].add(p)
+	}
+	var groups []quoinv1.RolloutGroupProgress
+	for _, name := range names {
+		groups = append(groups, quoinv1.RolloutGroupProgress{Name: name, RolloutTotals: *of[name].shown()})
+	}
+	return groups
+}
+
+// linesOf say how far groups are.
+func linesOf(groups []quoinv1.RolloutGroupProgress) []string {
+	var lines []string
+	for _, g := range groups {
+		lines = append(lines, fmt.Sprintf("group %s: %d of %d done, %d in flight, %d held", g.Name, *g.Done, *g.Total,
+			*g.InFlight, *g.Held))
+	}
+	return lines
 }

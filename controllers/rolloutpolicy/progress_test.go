@@ -57,3 +57,37 @@ func TestAReasonHasItsOwnBeginning(t *testing.T) {
 	w.adjust(blue, func() { blue.Spec.Paused = nil })
 	looks(time.Minute, rollout.Paused, 0)
 }
+
+// Each group has the totals of its MachineDeployments, and the policy those of all.
+func TestGroupsHaveTotals(t *testing.T) {
+	w := newWorld(t, machineOf("new-0", "v2"), machineOf("new-1", "v2"), hostedBy("new-0", ""), hostedBy("new-1", ""))
+	w.green()
+	group := func(name string, pools ...string) quoinv1.RolloutGroup {
+		return quoinv1.RolloutGroup{Name: name, MachineDeployments: quoinv1.RolloutSelector{Names: pools}}
+	}
+	of := func(total, done, inFlight, held int) quoinv1.RolloutTotals {
+		return *(&totals{total: total, done: done, inFlight: inFlight, held: held}).shown()
+	}
+	policy := w.policy()
+	w.adjust(policy, func() { policy.Spec.Groups = []quoinv1.RolloutGroup{group("one", "green"), group("two", "blue")} })
+	w.reconcile()
+	w.Expect(w.policy().Status.Groups).To(Equal([]quoinv1.RolloutGroupProgress{
+		{Name: "one", RolloutTotals: of(2, 0, 1, 0)}, {Name: "two", RolloutTotals: of(2, 0, 0, 2)}}))
+	w.Expect(w.policy().Status.Totals).To(HaveValue(Equal(of(4, 0, 1, 2))))
+	w.Expect(w.row()).To(Equal("workers c1 0/4 1 2 - RollingOut - False"))
+	w.Expect(w.message(quoinv1.RolloutPolicyProgressingCondition)).To(HaveSuffix(
+		"\ngroup one: 0 of 2 done, 1 in flight, 0 held\ngroup two: 0 of 2 done, 0 in flight, 2 held"))
+
+	w.joins("green-new-0")
+	w.clock.Step(time.Minute)
+	w.adjust(policy, func() {
+		policy.Spec.Groups = []quoinv1.RolloutGroup{group("both", "green", "blue"), group("none", "x")}
+	})
+	w.reconcile()
+	w.Expect(w.policy().Status.Groups).To(Equal([]quoinv1.RolloutGroupProgress{
+		{Name: "both", RolloutTotals: of(4, 1, 0, 2)}}))
+
+	w.adjust(policy, func() { policy.Spec.Groups = nil })
+	w.reconcile()
+	w.Expect(w.policy().Status.Groups).To(BeNil())
+}

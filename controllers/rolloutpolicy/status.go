@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -33,7 +34,7 @@ const (
 )
 
 // counts are the fields of the status by which nothing is decided, and which change with each step of each Machine.
-var counts = []string{"progress", "outdated", "held", "inFlight", "done", "expectedEnd"}
+var counts = []string{"progress", "outdated", "total", "held", "inFlight", "done", "expectedEnd"}
 
 // statusOf is the status that a plan comes to.
 func statusOf(policy *quoinv1.RolloutPolicy, plan rollout.Result, now time.Time) quoinv1.RolloutPolicyStatus {
@@ -43,12 +44,11 @@ func statusOf(policy *quoinv1.RolloutPolicy, plan rollout.Result, now time.Time)
 		return status
 	}
 	status.Validation = plan.Validation
-	status.PausedAfter, status.MachineDeployments, status.Progress = plan.PausedAfter, nil, ""
-	done, all := 0, 0
+	status.PausedAfter, status.MachineDeployments, status.Progress, status.Totals = plan.PausedAfter, nil, "", nil
+	var all totals
 	var moving, held []string
 	for _, p := range plan.Progress {
-		done += p.Done
-		all += p.Outdated + p.InFlight + p.Done
+		all.add(p)
 		status.MachineDeployments = append(status.MachineDeployments, progressOf(p, formerOf(policy, p.Pool), now))
 		line := fmt.Sprintf("%s: %s", p.Pool, cmp.Or(p.Message, string(p.Reason)))
 		switch p.Reason {
@@ -59,14 +59,16 @@ func statusOf(policy *quoinv1.RolloutPolicy, plan rollout.Result, now time.Time)
 			held = append(held, line)
 		}
 	}
-	if all > 0 {
-		status.Progress = fmt.Sprintf("%d/%d", done, all)
+	if all.total > 0 {
+		status.Progress, status.Totals = fmt.Sprintf("%d/%d", all.done, all.total), all.shown()
 	}
+	status.Groups = groupsOf(plan)
+	lines := append(slices.Concat(moving, held), linesOf(status.Groups)...)
 	switch {
 	case len(moving) > 0:
-		progressing(&status, metav1.ConditionTrue, quoinv1.RollingOutReason, strings.Join(append(moving, held...), "\n"))
+		progressing(&status, metav1.ConditionTrue, quoinv1.RollingOutReason, strings.Join(lines, "\n"))
 	case len(held) > 0:
-		progressing(&status, metav1.ConditionFalse, quoinv1.HeldReason, strings.Join(held, "\n"))
+		progressing(&status, metav1.ConditionFalse, quoinv1.HeldReason, strings.Join(lines, "\n"))
 	default:
 		progressing(&status, metav1.ConditionFalse, quoinv1.UpToDateReason, "there is nothing to replace")
 	}
@@ -97,7 +99,6 @@ func progressing(status *quoinv1.RolloutPolicyStatus, is metav1.ConditionStatus,
 }
 
 func progressOf(p rollout.Progress, former quoinv1.RolloutProgress, now time.Time) quoinv1.RolloutProgress {
-	number := func(n int) *int32 { return ptr.To(int32(n)) } //nolint:gosec // nobody has that many Machines
 	since := former.Since
 	if former.Reason != string(p.Reason) || since.IsZero() {
 		since = metav1.NewTime(now.Truncate(time.Second))
@@ -111,6 +112,8 @@ func progressOf(p rollout.Progress, former quoinv1.RolloutProgress, now time.Tim
 			Recorded: former.Recorded, Trial: trialShown(p.Trial), Proved: proofsShown(p.Proofs)},
 		Message: text.Shorten(p.Message, mostMessage)}
 }
+
+func number(n int) *int32 { return ptr.To(int32(n)) } //nolint:gosec // nobody has that many Machines
 
 // notFound is the status of a policy whose Cluster is not there.
 func notFound(policy *quoinv1.RolloutPolicy) quoinv1.RolloutPolicyStatus {

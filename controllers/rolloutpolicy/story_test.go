@@ -76,20 +76,20 @@ func TestARolloutCanBeFollowed(t *testing.T) {
 	gone("old-1")
 	tell()
 	w.Expect(story).To(Equal([]string{
-		"workers c1 0/3 - RollingOut - False",
+		"workers c1 0/3 1 1 - RollingOut - False",
 		"Normal Canary new-0: nothing is at the present template: one is tried alone",
 		"Normal RollingOut blue: Machine new-0: nothing is at the present template: one is tried alone",
-		"workers c1 0/3 - RollingOut - False",
-		"workers c1 0/3 - Held new-0 False",
+		"workers c1 0/3 1 1 - RollingOut - False",
+		"workers c1 0/3 1 1 - Held new-0 False",
 		"Warning Held blue: Machine new-0: it is validated; set spec.continueAfter to new-0 to go on",
-		"workers c1 1/4 2026-11-23T08:05:00Z RollingOut - False",
+		"workers c1 1/4 1 0 2026-11-23T08:05:00Z RollingOut - False",
 		"Normal Validated new-0: it was healthy for 1m0s",
 		"Normal RollingOut blue: Machine new-0: it was healthy for 1m0s",
 		"Normal Next new-1: there is room for one more",
-		"workers c1 1/3 2026-11-23T08:05:00Z RollingOut - False",
-		"workers c1 2/3 - RollingOut - False",
+		"workers c1 1/3 1 0 2026-11-23T08:05:00Z RollingOut - False",
+		"workers c1 2/3 0 0 - RollingOut - False",
 		"Normal Validated new-1: it was healthy for 1m0s",
-		"workers c1 2/2 - UpToDate - False",
+		"workers c1 2/2 0 0 - UpToDate - False",
 		"Normal UpToDate there is nothing to replace",
 	}))
 }

@@ -33,3 +33,37 @@ type RolloutPace struct {
 	// +optional
 	ExpectedEnd *metav1.Time `json:"expectedEnd,omitempty"`
 }
+
+// RolloutTotals count the Machines of several MachineDeployments.
+type RolloutTotals struct {
+	// total is the number of Machines that are done, in flight, or to be replaced.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	Total *int32 `json:"total,omitempty"`
+
+	// done is the number of new Machines that count.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	Done *int32 `json:"done,omitempty"`
+
+	// inFlight is the number of new Machines that were admitted and do not count yet.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	InFlight *int32 `json:"inFlight,omitempty"`
+
+	// held is the number of new Machines that may not claim a host yet. They are not among the total.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	Held *int32 `json:"held,omitempty"`
+}
+
+// RolloutGroupProgress is how far the MachineDeployments of one group are together.
+type RolloutGroupProgress struct {
+	// name of the group.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	Name string `json:"name,omitempty"`
+
+	RolloutTotals `json:",inline"`
+}

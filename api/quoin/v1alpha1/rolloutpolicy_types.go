@@ -270,6 +270,19 @@ type RolloutPolicyStatus struct {
 	// +kubebuilder:validation:MaxLength=32
 	Progress string `json:"progress,omitempty"`
 
+	// totals of all Machines; unset where there are none.
+	// +optional
+	Totals *RolloutTotals `json:"totals,omitempty"`
+
+	// groups of the policy that select something, in their order, with their totals; unset where the policy has none. What
+	// each waits for its MachineDeployments say.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=64
+	Groups []RolloutGroupProgress `json:"groups,omitempty"`
+
 	// expectedEnd is when all of it will be done, by what was measured; unset where that of a MachineDeployment that is to
 	// be replaced is not known.
 	// +optional
@@ -384,6 +397,8 @@ type RolloutProgress struct {
 // +kubebuilder:subresource:status
 // +kubebuilder:printcolumn:name="Cluster",type="string",JSONPath=".spec.clusterName",description="Cluster whose workers are replaced"
 // +kubebuilder:printcolumn:name="Progress",type="string",JSONPath=`.status.progress`,description="Machines that are done, of all"
+// +kubebuilder:printcolumn:name="In flight",type="integer",JSONPath=`.status.totals.inFlight`,description="New Machines that were admitted and do not count yet"
+// +kubebuilder:printcolumn:name="Held",type="integer",JSONPath=`.status.totals.held`,description="New Machines that may not claim a host yet"
 // +kubebuilder:printcolumn:name="Expected end",type="string",JSONPath=".status.expectedEnd",description="When all of it will be done, by what was measured"
 // +kubebuilder:printcolumn:name="State",type="string",JSONPath=`.status.conditions[?(@.type=="Progressing")].reason`,description="What goes on"
 // +kubebuilder:printcolumn:name="Paused after",type="string",JSONPath=".status.pausedAfter",description="Machine that waits for spec.continueAfter"
