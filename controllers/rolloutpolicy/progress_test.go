@@ -4,11 +4,16 @@
 package rolloutpolicy
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
 	. "github.com/onsi/gomega"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/util/conditions"
 
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/rollout"
@@ -56,6 +61,54 @@ func TestAReasonHasItsOwnBeginning(t *testing.T) {
 	looks(time.Minute, rollout.Suspended, 0)
 	w.adjust(blue, func() { blue.Spec.Paused = nil })
 	looks(time.Minute, rollout.Paused, 0)
+}
+
+// While it is paused a policy says so, since when and by what, in its column, of each MachineDeployment and by its
+// metrics, whatever it said before, and expects no end. It says it once, and goes on where it was.
+func TestAPausedPolicySaysSo(t *testing.T) {
+	w := newWorld(t, machineOf("new-0", "v2"), hostedBy("new-0", ""))
+	policy, cluster := w.policy(), &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: "c1"}}
+	for by, pause := range map[string]func(paused bool){
+		"Cluster spec.paused is set to true": func(paused bool) {
+			w.adjust(cluster, func() { cluster.Spec.Paused = ptr.To(paused) })
+		},
+		"RolloutPolicy has the cluster.x-k8s.io/paused annotation": func(paused bool) {
+			w.adjust(policy, func() {
+				policy.Annotations = nil
+				if paused {
+					policy.Annotations = map[string]string{clusterv1.PausedAnnotation: ""}
+				}
+			})
+		},
+	} {
+		w.reconcile()
+		w.Expect(w.row()).To(ContainSubstring(" RollingOut "))
+		going := w.policy()
+		going.Status.ExpectedEnd = ptr.To(metav1.NewTime(w.clock.Now()))
+		going.Status.MachineDeployments[0].ExpectedEnd = going.Status.ExpectedEnd
+		w.Expect(w.client.Status().Update(t.Context(), going)).To(Succeed())
+		w.recorded()
+		pause(true)
+		w.reconcile()
+		said, since := w.policy(), conditions.GetLastTransitionTime(w.policy(), quoinv1.RolloutPolicyPausedCondition)
+		why := fmt.Sprintf("paused since %s: %s; take that back to go on", since.UTC().Format(time.RFC3339), by)
+		w.Expect(w.row()).To(Equal("workers c1 0/3 1 0 - Paused - False"))
+		w.Expect(w.message(quoinv1.RolloutPolicyProgressingCondition)).To(Equal(why))
+		w.Expect(w.recorded()).To(ConsistOf("Normal Paused " + why))
+		blue := said.Status.MachineDeployments[0]
+		w.Expect([]string{blue.Reason, blue.Message}).To(Equal([]string{"Paused", why}))
+		w.Expect(blue.Since.Time).To(BeTemporally("==", since.Time))
+		w.Expect(blue.ExpectedEnd).To(BeNil())
+		w.Expect(testutil.ToFloat64(info.WithLabelValues(namespace, "c1", "blue", "Paused"))).To(BeEquivalentTo(1))
+		w.clock.Step(time.Hour)
+		w.restart()
+		w.reconcile()
+		w.Expect(w.policy().ResourceVersion).To(Equal(said.ResourceVersion))
+		pause(false)
+		w.reconcile()
+		w.Expect(w.row()).To(ContainSubstring(" RollingOut "))
+		w.Expect(w.policy().Status.MachineDeployments[0].Reason).To(Equal("RollingOut"))
+	}
 }
 
 // Each group has the totals of its MachineDeployments, and the policy those of all.

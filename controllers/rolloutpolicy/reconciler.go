@@ -230,14 +230,19 @@ func (r *Reconciler) reconcile(ctx context.Context, key client.ObjectKey) (ctrl.
 	if _, moving := policy.Annotations[clusterctlv1.DeleteForMoveAnnotation]; moving {
 		return ctrl.Result{}, nil
 	}
-	// Before a pause of the policy: Cluster API waits for hooks of a Cluster that goes, and it takes the policy along only
+// Before a pause of the policy: Cluster API waits for hooks of a Cluster that goes, and it takes the policy along only
 	// afterwards.
 	if cluster != nil && !cluster.DeletionTimestamp.IsZero() {
 		return r.release(ctx, cluster)
 	}
-	if isPaused, written, err := paused.EnsurePausedCondition(ctx, r.Client, cluster, policy); err != nil || isPaused ||
-		written {
+	isPaused, written, err := paused.EnsurePausedCondition(ctx, r.Client, cluster, policy)
+	switch {
+	case err != nil || written:
 		return ctrl.Result{}, err
+	case isPaused:
+		wait, err := r.report(ctx, policy, pausedStatus(policy))
+		measure(policy)
+		return ctrl.Result{RequeueAfter: wait}, err
 	}
 	if cluster == nil {
 		wait, err := r.report(ctx, policy, notFound(policy))

@@ -113,6 +113,22 @@ func progressOf(p rollout.Progress, former quoinv1.RolloutProgress, now time.Tim
 		Message: text.Shorten(p.Message, mostMessage)}
 }
 
+// pausedStatus is the status of a policy that is paused, or its Cluster is: since when, and by what. Numbers stay as
+// they were seen last, and no end is expected.
+func pausedStatus(policy *quoinv1.RolloutPolicy) quoinv1.RolloutPolicyStatus {
+	status := *policy.Status.DeepCopy()
+	by := ptr.Deref(meta.FindStatusCondition(status.Conditions, quoinv1.RolloutPolicyPausedCondition), metav1.Condition{})
+	why := fmt.Sprintf("paused since %s: %s; take that back to go on", by.LastTransitionTime.UTC().Format(time.RFC3339),
+		by.Message)
+	progressing(&status, metav1.ConditionFalse, quoinv1.PausedReason, why)
+	status.ExpectedEnd = nil
+	for i := range status.MachineDeployments {
+		of := &status.MachineDeployments[i]
+		of.Reason, of.Since, of.Message, of.ExpectedEnd = quoinv1.PausedReason, by.LastTransitionTime, why, nil
+	}
+	return status
+}
+
 func number(n int) *int32 { return ptr.To(int32(n)) } //nolint:gosec // nobody has that many Machines
 
 // notFound is the status of a policy whose Cluster is not there.

@@ -79,7 +79,7 @@ const (
 	DeadlineExceededReason = "DeadlineExceeded"
 	// OnTimeReason: spec.deadlineSeconds did not go by yet.
 	OnTimeReason = "OnTime"
-	// PausedReason: the Cluster or the ClusterUpgrade is paused.
+	// PausedReason: the Cluster is paused, or the ClusterUpgrade or the RolloutPolicy.
 	PausedReason = clusterv1.PausedReason
 	// NotPausedReason: neither the Cluster nor the ClusterUpgrade is paused.
 	NotPausedReason = clusterv1.NotPausedReason

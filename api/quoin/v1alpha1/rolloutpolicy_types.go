@@ -28,7 +28,7 @@ const (
 	// not validated in time, or a Machine not drained, when a write to one is refused, and when no window is as long as a
 	// Machine takes. The rollout goes on as soon as it can.
 	RolloutPolicyStalledCondition = "Stalled"
-	// RolloutPolicyPausedCondition is True while the Cluster or the RolloutPolicy is paused: nothing is written then.
+	// RolloutPolicyPausedCondition is True while the Cluster or the RolloutPolicy is paused: nothing but that is written.
 	RolloutPolicyPausedCondition = clusterv1.PausedCondition
 
 	// RollingOutReason: Machines are replaced.
@@ -404,7 +404,7 @@ type RolloutProgress struct {
 // +kubebuilder:printcolumn:name="Paused after",type="string",JSONPath=".status.pausedAfter",description="Machine that waits for spec.continueAfter"
 // +kubebuilder:printcolumn:name="Stalled",type="string",JSONPath=`.status.conditions[?(@.type=="Stalled")].status`,description="A new Machine takes longer than its deadline"
 // +kubebuilder:printcolumn:name="Message",type="string",priority=10,JSONPath=`.status.conditions[?(@.type=="Progressing")].message`,description="What is waited for"
-// +kubebuilder:printcolumn:name="Paused",type="string",priority=10,JSONPath=`.status.conditions[?(@.type=="Paused")].status`,description="Nothing is written while paused"
+// +kubebuilder:printcolumn:name="Paused",type="string",priority=10,JSONPath=`.status.conditions[?(@.type=="Paused")].status`,description="Nothing but the status is written while paused"
 // +kubebuilder:printcolumn:name="Age",type="date",JSONPath=".metadata.creationTimestamp",description="Time since creation"
 type RolloutPolicy struct {
 	metav1.TypeMeta `json:",inline"`
