@@ -4,9 +4,13 @@
 package pivot
 
 import (
+	"cmp"
 	"encoding/json"
+	"maps"
+	"net/url"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -102,6 +106,19 @@ func FuzzAsking(f *testing.F) {
 		if err != nil || heard.Failed != answer.Failed {
 			t.Fatalf("%q: %v", kept, err)
 		}
+		// Where all has room all is said, and else what the first looks failed for.
+		whole, err := json.Marshal(answer)
+		said := slices.Sorted(maps.Keys(heard.why()))
+		var failed []int
+		for look, why := range failures {
+			if why != "" {
+				failed = append(failed, look)
+			}
+		}
+		if err != nil || len(said) > len(failed) || !slices.Equal(said, failed[:len(said)]) ||
+			(len(said) == len(failed)) != (len(whole) <= answerBytes) || answer.Failed != len(failed) {
+			t.Fatalf("%d bytes became %q: %v", len(whole), kept, err)
+		}
 		for look, said := range heard.why() {
 			if utf8.ValidString(why) && failures[look] != said {
 				t.Fatalf("look %d failed for %q and not for %q", look, failures[look], said)
@@ -113,6 +130,38 @@ func FuzzAsking(f *testing.F) {
 			}
 		} else if len(err.Error()) > 2000 {
 			t.Fatalf("%d bytes for a sentence", len(err.Error()))
+		}
+	})
+}
+
+// Whatever a BMC's address, the location of a bundle, a proxy or the endpoint of an object store is: the one address
+// that is asked is that which a client of it would connect to, and where a version decides that, none is.
+func FuzzAddresses(f *testing.F) {
+	for _, location := range []string{"https://10.0.0.9", "https://bmc.example.com:8443/redfish", "http://proxy:3128/",
+		"http://[fd00::1]:8080/b/{{version}}", "http://[fd00::1]/", "http://{{version}}.example.com/b", "HTTP://h", "s3",
+		"https://u:p@h/b", "https://s3.example.com:", "http://proxy?", "https://bmc#", "https://[fe80::1%25eth0]/", "//h", "",
+		"https://h/a@b:9", "http://h:x", "http://h:{{version}}/"} {
+		f.Add(location)
+	}
+	f.Fuzz(func(t *testing.T, location string) {
+		var found ways
+		found.addURL("it", location, true)
+		// A version that is part of the path leads nowhere else; anywhere before that the location is none.
+		parsed, err := url.Parse(location)
+		if err != nil || parsed.Scheme != "http" && parsed.Scheme != "https" || parsed.Hostname() == "" {
+			if len(found) > 0 && err != nil {
+				t.Fatalf("%q leads to %v: %v", location, found, err)
+			}
+			return
+		}
+		if len(found) != 1 || len(found[0].To) != 1 || found[0].Host || found[0].SSH || !found[0].Service {
+			t.Fatalf("%q leads to %v", location, found)
+		}
+		port := cmp.Or(parsed.Port(), map[string]string{"http": "80", "https": "443"}[parsed.Scheme])
+		if asked := found[0]; asked.Address != parsed.Hostname() || strings.TrimLeft(port, "0") != strings.TrimLeft(
+			strconv.Itoa(asked.Port), "0") {
+			t.Fatalf("%q leads to %s port %d, and a client to %s port %s", location, asked.Address, asked.Port,
+				parsed.Hostname(), port)
 		}
 	})
 }

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/netip"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -200,22 +201,15 @@ func (w *ways) add(one Way) {
 
 // addURL adds what a URL leads to; the version that a location leaves open is not in its address.
 func (w *ways) addURL(to, location string, service bool) {
-	scheme, rest, _ := strings.Cut(location, "://")
-	authority, _, _ := strings.Cut(rest, "/")
-	host := authority[strings.LastIndex(authority, "@")+1:]
-	address, digits, _ := strings.Cut(host, ":")
-	if within, bracketed := strings.CutPrefix(host, "["); bracketed {
-		address, digits, _ = strings.Cut(within, "]")
-		digits = strings.TrimPrefix(digits, ":")
-	}
-	if address == "" || strings.Contains(address, "{{") { // what the version is part of is not known
+	parsed, err := url.Parse(location)
+	if err != nil || parsed.Hostname() == "" { // what the version is part of is not known, and no host has its braces
 		return
 	}
-	port, err := strconv.Atoi(digits)
+	port, err := strconv.Atoi(parsed.Port())
 	if err != nil {
-		port = map[string]int{"http": 80, "https": 443}[strings.ToLower(scheme)]
+		port = map[string]int{"http": 80, "https": 443}[parsed.Scheme]
 	}
-	w.add(Way{To: []string{to}, Look: Look{Address: address, Port: port, Service: service}})
+	w.add(Way{To: []string{to}, Look: Look{Address: parsed.Hostname(), Port: port, Service: service}})
 }
 
 func (l Look) key() string {
