@@ -6,9 +6,14 @@ package artifacts_test
 import (
 	"context"
 	"crypto/ed25519"
+	"crypto/x509"
+	"encoding/pem"
+	"math/big"
 	"path"
+	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/hiddeco/sshsig"
 	cryptossh "golang.org/x/crypto/ssh"
@@ -129,6 +134,59 @@ func FuzzLacks(f *testing.F) {
 		if lacking > len(files) || progress.There < 0 || progress.There > progress.Total ||
 			progress.Done != (lacking == 0) {
 			t.Fatalf("%d files, %+v", lacking, progress)
+		}
+	})
+}
+
+// Whatever a proxy is, nothing follows its host and port, and it has no password.
+func FuzzProxy(f *testing.F) {
+	for _, proxy := range []string{"", "http://proxy.example.com:3128", "https://[fd00::1]:8080/", "http://u:p@h",
+		"h:3128", "http://h?", "http://h#", "http://h?a=b", "http://h/a", "HTTP://H", "http://:3128", "http://h:", "\xff"} {
+		f.Add(proxy)
+	}
+	f.Fuzz(func(t *testing.T, proxy string) {
+		if artifacts.CheckProxy(proxy) != nil || proxy == "" {
+			return
+		}
+		_, at, found := strings.Cut(proxy, "://")
+		at = strings.TrimSuffix(at, "/")
+		if !found || at == "" || strings.ContainsAny(at, "@/?# \t\n\\") ||
+			!strings.HasPrefix(strings.ToLower(proxy), "http") {
+			t.Fatalf("%q is accepted", proxy)
+		}
+	})
+}
+
+// Whatever authorities of a server are: each block of them is a certificate, and both the manager and a host mind it.
+func FuzzAuthorities(f *testing.F) {
+	seed := make([]byte, ed25519.SeedSize)
+	key := ed25519.NewKeyFromSeed(seed)
+	of := &x509.Certificate{SerialNumber: big.NewInt(1), IsCA: true, BasicConstraintsValid: true,
+		NotBefore: time.Unix(1790000000, 0), NotAfter: time.Unix(2790000000, 0)}
+	raw, err := x509.CreateCertificate(nil, of, of, key.Public(), key)
+	if err != nil {
+		f.Fatal(err)
+	}
+	one := string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: raw}))
+	for _, text := range []string{"", one, one + one, "# my authority\n" + one, one + one[:len(one)/2],
+		one[:len(one)/2] + one, one[:len(one)/2] + "\n" + one, strings.Replace(one, "\n", "\nProc-Type: 4\n\n", 1),
+		one + "x", " ", strings.ReplaceAll(one, "CERTIFICATE", "PRIVATE KEY"), strings.ReplaceAll(one, "\n", "\r\n")} {
+		f.Add(text)
+	}
+	begins := regexp.MustCompile(`(?m)^-----BEGIN `)
+	f.Fuzz(func(t *testing.T, text string) {
+		if artifacts.CheckAuthorities(text) != nil || text == "" {
+			return
+		}
+		minded := 0
+		for rest := []byte(text); ; minded++ { // as crypto/x509 adds them to a pool
+			var block *pem.Block
+			if block, rest = pem.Decode(rest); block == nil || block.Type != "CERTIFICATE" || len(block.Headers) > 0 {
+				break
+			}
+		}
+		if all := len(begins.FindAllString(text, -1)); minded == 0 || minded != all {
+			t.Fatalf("%d of %d blocks count in %q", minded, all, text)
 		}
 	})
 }

@@ -104,7 +104,7 @@ func CheckProxy(proxy string) error {
 	case u.User != nil:
 		return errors.New("the proxy carries a password, which everybody could read who may read this object; use a proxy " +
 			"that knows its clients by their address")
-	case u.Path != "" && u.Path != "/" || u.RawQuery != "" || u.Fragment != "":
+	case u.Path != "" && u.Path != "/" || strings.ContainsAny(proxy, "?#"):
 		return errors.New("the proxy is more than http://<host>:<port>; leave out what follows")
 	}
 	return nil
@@ -120,10 +120,17 @@ func CheckAuthorities(text string) error {
 		case block == nil && n == 0 && text != "":
 			return errors.New("certificateAuthorities holds no PEM block; give certificates that begin with -----BEGIN " +
 				"CERTIFICATE-----")
+		case block == nil && strings.Count(text, "-----BEGIN ") > n:
+			return fmt.Errorf("certificateAuthorities holds a block that is cut off or garbled, beside %d that can be read; "+
+				"copy it again, completely", n)
 		case block == nil:
 			return nil
 		case block.Type != "CERTIFICATE":
 			return fmt.Errorf("certificateAuthorities holds a block %q; give certificates only", block.Type)
+		}
+		if len(block.Headers) > 0 {
+			return fmt.Errorf("certificate %d of certificateAuthorities has lines before its content; leave out what is "+
+				"between -----BEGIN CERTIFICATE----- and that", n+1)
 		}
 		if _, err := x509.ParseCertificate(block.Bytes); err != nil {
 			return fmt.Errorf("certificate %d of certificateAuthorities cannot be read: %w; copy it again, completely", n+1, err)
