@@ -230,7 +230,7 @@ func (r *Reconciler) reconcile(ctx context.Context, key client.ObjectKey) (ctrl.
 	if _, moving := policy.Annotations[clusterctlv1.DeleteForMoveAnnotation]; moving {
 		return ctrl.Result{}, nil
 	}
-// Before a pause of the policy: Cluster API waits for hooks of a Cluster that goes, and it takes the policy along only
+	// Before a pause of the policy: Cluster API waits for hooks of a Cluster that goes, and it takes the policy along only
 	// afterwards.
 	if cluster != nil && !cluster.DeletionTimestamp.IsZero() {
 		return r.release(ctx, cluster)

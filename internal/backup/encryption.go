@@ -28,7 +28,7 @@ func ParseRecipients(raw []byte) (Recipients, error) {
 		if line == "" || strings.HasPrefix(line, "#") {
 			continue
 		}
-		if strings.HasPrefix(strings.ToUpper(line), "AGE-SECRET-KEY-") {
+		if strings.Contains(strings.ToUpper(line), "AGE-SECRET-KEY-") {
 			return nil, fmt.Errorf("line %d is a private key: keep it elsewhere, and put its public key (age-keygen -y) here",
 				i+1)
 		}

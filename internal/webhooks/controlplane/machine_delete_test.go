@@ -243,11 +243,6 @@ func TestMachineDeletion(t *testing.T) {
 		}, "wait until there is a replacement for m1"},
 		"the last of three": {3, func(e *estate) { goes(e.machines[1]); goes(e.machines[2]) },
 			"wait until there is a replacement for m1 and m2"},
-		"the last of three, with a free host": {3, func(e *estate) {
-			goes(e.machines[1])
-			goes(e.machines[2])
-			e.addHost(map[string]string{"role": "control-plane"}, infrav1.HostStateAvailable)
-		}, "wait until there is a replacement for m1 and m2"},
 		"a healthy one of three while another is unhealthy": {3, func(e *estate) {
 			e.member(1).Healthy = ptr.To(false)
 		}, "m0 cannot be deleted"},
