@@ -22,6 +22,8 @@ func FuzzWindows(f *testing.F) {
 		"Asia/Kathmandu", "Pacific/Apia", "Africa/Casablanca", "UTC"} {
 		f.Add("02:30", int32(60), zone, "Sunday", int64(1790000000))
 		f.Add("02:10", int32(60), zone, "Sunday", int64(1774742400)) // before clocks are put forward
+		f.Add("02:30", int32(60), zone, "Sunday", int64(1792843200)) // before they are put back
+		f.Add("05:17", int32(60), zone, "", int64(1790000000))
 		f.Add("23:59", int32(7*24*60), zone, "Monday Friday", int64(1774742400))
 	}
 	f.Add("24:00", int32(1), "", "", int64(0))
