@@ -252,10 +252,10 @@ func TestAnOrderToABMCIsGivenOnlyAsItWasAgreed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			toldTo(t, "off", func(w *world, _ context.Context) {
 				host := w.host()
-				status := host.DeepCopy()
 				if host.Annotations == nil {
 					host.Annotations = map[string]string{}
 				}
+				status := host.DeepCopy()
 				change(host)
 				change(status)
 				status.Spec, status.Annotations = host.Spec, host.Annotations
