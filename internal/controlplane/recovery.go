@@ -14,8 +14,10 @@ type Recovery struct {
 	ID string
 	// Machine whose etcd member survives.
 	Machine string
-	// GiveUp names all other Machines, whose members are lost.
+	// GiveUp names all other Machines, whose members are lost, and by their ids the members that no Machine runs.
 	GiveUp []string
+	// Unclaimed are the ids of members that no Machine ran when etcd was last read; of interest while it cannot be.
+	Unclaimed []string
 	// Snapshot that the survivor begins with; the data of its own member when empty.
 	Snapshot string
 	// Delivered says that the snapshot's data lie on the survivor's host, Delivery how far they came.

@@ -33,7 +33,8 @@ type EtcdRecovery struct {
 
 	// giveUp names all other Machines of the control plane. Their etcd members are stopped for good, with what only they
 	// had received, and they are replaced. A host among theirs that does not answer must be switched off and abandoned
-	// first.
+	// first. A member that no Machine of the control plane runs, as status.etcd shows it, is named by its id, once its
+	// host is off: nobody here can stop it.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MinItems=1

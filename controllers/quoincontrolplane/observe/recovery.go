@@ -36,10 +36,23 @@ func (inv *Inventory) recovery() *controlplane.Recovery {
 		result.Snapshot = wanted.Snapshot.Name
 		result.Delivered, result.Delivery = inv.Delivered() != nil, inv.delivery()
 	}
+	for _, member := range inv.lastMembers() {
+		if member.Machine == "" {
+			result.Unclaimed = append(result.Unclaimed, member.ID)
+		}
+	}
 	for name := range inv.Parts() {
 		result.Hosts[name] = inv.recoveryHost(name, wanted.ID)
 	}
 	return result
+}
+
+// lastMembers are those of etcd as it was last read.
+func (inv *Inventory) lastMembers() []controlplanev1.EtcdMember {
+	if inv.ControlPlane.Status.Etcd == nil {
+		return nil
+	}
+	return inv.ControlPlane.Status.Etcd.Members
 }
 
 // withdrawnRecovery is the one that hosts have parts in and that nobody asks for any more; nil when no host has one.

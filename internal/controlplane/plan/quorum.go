@@ -6,6 +6,7 @@ package plan
 import (
 	"cmp"
 	"fmt"
+	"slices"
 
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/quorum"
@@ -138,7 +139,7 @@ func (s facts) quorumLoss() *controlplane.QuorumLoss {
 		return nil
 	}
 	voters, healthy, gone := 0, 0, 0
-	var missing []string
+	var missing, unclaimed []string
 	for _, member := range s.Etcd.Members {
 		if member.Learner {
 			continue
@@ -149,6 +150,9 @@ func (s facts) quorumLoss() *controlplane.QuorumLoss {
 		case s.holderGone(member):
 			gone++
 			missing = append(missing, name+" (its host is gone)")
+		case s.stateOf(member) != quorum.MemberHealthy && !s.known(member):
+			unclaimed = append(unclaimed, fmt.Sprintf("%x", member.ID))
+			missing = append(missing, name+" (no Machine runs it, and nobody here knows its host)")
 		case s.stateOf(member) != quorum.MemberHealthy:
 			missing = append(missing, name+" ("+member.Problem+")")
 		default:
@@ -173,14 +177,27 @@ func (s facts) quorumLoss() *controlplane.QuorumLoss {
 			"back: put it back into spec.recovery as it was, or ask under another id (docs/disaster-recovery.md)", s.Recovery.ID)
 		return loss
 	}
+	if len(unclaimed) > 0 {
+		loss.WayOut = fmt.Sprintf("Members %s may be well, and have a quorum without the others: the objects here may be "+
+			"older than they. If another management cluster has their Machines, pause this Cluster. Else look for their "+
+			"hosts before you restore anything with spec.recovery (docs/disaster-recovery.md)", list(unclaimed))
+		return loss
+	}
 	loss.WayOut = "It comes back by itself with the hosts of enough members; nothing is changed meanwhile. " +
 		"If they are lost for good, restore with spec.recovery, from one survivor or from a snapshot " +
 		"(docs/disaster-recovery.md)"
 	return loss
 }
 
-// holderGone reports whether nothing can bring the member back: no Machine has it, or the Machine's host was given up
-// or released.
+// known reports whether a known Machine runs the member.
+func (s facts) known(member quorum.Member) bool {
+	return slices.ContainsFunc(s.Machines, func(machine controlplane.Machine) bool {
+		return machine.Name == member.Machine
+	})
+}
+
+// holderGone reports whether nothing can bring the member back: its Machine's host was given up or released. Without a
+// Machine nobody here knows its host, which may be well.
 func (s facts) holderGone(member quorum.Member) bool {
 	if s.stateOf(member) == quorum.MemberHealthy {
 		return false
@@ -190,5 +207,5 @@ func (s facts) holderGone(member quorum.Member) bool {
 			return machine.Health.Final != "" || machine.Deleting && !machine.Hook
 		}
 	}
-	return true
+	return false
 }

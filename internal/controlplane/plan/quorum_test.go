@@ -81,7 +81,13 @@ func TestWhenAQuorumIsLost(t *testing.T) {
 			dead(s, 0)
 			dead(s, 1)
 			s.Etcd.Members[0].Machine, s.Machines = "", s.Machines[2:]
-		}, two + "; missing are a (its host is gone), b (its host is gone)", true},
+		}, two + "; missing are a (no Machine runs it, and nobody here knows its host), b (no Machine runs it, and nobody " +
+			"here knows its host)", false},
+		"a person gave up one without a Machine, and said nothing of its host": {func(s *controlplane.State) {
+			final(s, 0)
+			dead(s, 1)
+			s.Etcd.Members[1].Machine, s.RemoveMembers = "", []uint64{2}
+		}, "a (its host is gone), b (no Machine runs it", false},
 		"one without a name": {func(s *controlplane.State) {
 			dead(s, 0)
 			dead(s, 1)
@@ -135,6 +141,22 @@ func TestWhenAQuorumIsLost(t *testing.T) {
 		g.Expect(loss.Message).To(ContainSubstring(c.says), name)
 		g.Expect(loss.ForGood).To(Equal(c.forGood), name)
 	}
+}
+
+// Where no Machine runs what is missing, its host may be well and have the quorum with others: that is said before a
+// recovery is.
+func TestTheWayOutOfALossNamesMembersWithoutAMachine(t *testing.T) {
+	g := NewWithT(t)
+	s := ofThree()
+	s.Etcd.Agreed = false
+	for i := range s.Etcd.Members {
+		s.Etcd.Members[i].Healthy = false
+	}
+	g.Expect(facts{s}.quorumLoss().WayOut).To(HavePrefix("It comes back by itself with the hosts of enough members"))
+	s.Machines, s.Etcd.Members[0].Machine, s.Etcd.Members[1].Machine = s.Machines[2:], "", ""
+	g.Expect(facts{s}.quorumLoss().WayOut).To(HavePrefix("Members 1, 2 may be well, and have a quorum without the " +
+		"others: the objects here may be older than they. If another management cluster has their Machines, pause this " +
+		"Cluster."))
 }
 
 // A Machine leaves before its replacement only while every other one works whole, whoever asks.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/quorum"
@@ -179,12 +180,39 @@ func (s facts) refuseRecovery(r controlplane.Recovery) string {
 	case r.Hosts[r.Machine].Gone:
 		return fmt.Sprintf("the host of Machine %s, which is to survive, is gone", r.Machine)
 	}
-	others := s.names(r.Machine)
-	if given := slices.Sorted(slices.Values(r.GiveUp)); !slices.Equal(given, others) {
-		return fmt.Sprintf("giveUp names %s, but the Machines whose members would be lost are %s: name exactly those",
-			orNobody(given), orNobody(others))
+	others, unclaimed := s.names(r.Machine), s.unclaimedIDs(r)
+	lost, what := slices.Sorted(slices.Values(slices.Concat(others, unclaimed))), "Machines whose members would be lost"
+	if len(unclaimed) > 0 {
+		what = "members that would be lost"
+	}
+	if given := slices.Sorted(slices.Values(r.GiveUp)); !slices.Equal(given, lost) {
+		why := fmt.Sprintf("giveUp names %s, but the %s are %s: name exactly those", orNobody(given), what, orNobody(lost))
+		if len(unclaimed) > 0 {
+			why += fmt.Sprintf(". No Machine of this control plane runs the members %s, so nobody here can stop them, and the "+
+				"objects here may be older than they: %s", strings.Join(unclaimed, ", "), findUnclaimed)
+		}
+		return why
 	}
 	return ""
+}
+
+// findUnclaimed is what a person does about members that no Machine runs, before anything else survives beside them.
+const findUnclaimed = "if another management cluster has their Machines, pause this Cluster. Else find their hosts, " +
+	"by the names and ids that status.etcd shows, switch them off, keep them off until they are reset, and only then " +
+	"name their ids in giveUp"
+
+// unclaimedIDs are the ids of all members that no known Machine runs, sorted. No order stops them, and one that does
+// not vote here may vote where they agree.
+func (s facts) unclaimedIDs(r controlplane.Recovery) []string {
+	if !s.Etcd.Known {
+		return slices.Sorted(slices.Values(r.Unclaimed))
+	}
+	var ids []string
+	for _, member := range s.orphanedMembers() {
+		ids = append(ids, fmt.Sprintf("%x", member.ID))
+	}
+	slices.Sort(ids)
+	return ids
 }
 
 // names of all Machines but one, sorted.
@@ -203,7 +231,7 @@ func orNobody(names []string) string {
 	if len(names) == 0 {
 		return "none"
 	}
-	return list(names)
+	return strings.Join(names, ", ")
 }
 
 // fence makes sure that no member that is given up can ever come back: two of them would be a majority of the old
@@ -215,6 +243,12 @@ func (s facts) fence(r controlplane.Recovery) *controlplane.Step {
 		if host := r.Hosts[machine.Name]; machine.Name != r.Machine && partFailed(host) {
 			return s.recoveryFailed(r, machine.Name, host)
 		}
+	}
+	unnamed := slices.DeleteFunc(s.unclaimedIDs(r), func(id string) bool { return slices.Contains(r.GiveUp, id) })
+	if len(unnamed) > 0 && !r.Hosts[r.Machine].Ordered {
+		return s.refusal(controlplane.Recover, controlplane.ReasonRecoveryRefused, "recovery %s goes no further: ask under "+
+			"another id, and name there also %s, which no Machine of this control plane runs: %s", r.ID,
+			strings.Join(unnamed, ", "), findUnclaimed)
 	}
 	for _, machine := range s.Machines {
 		host := r.Hosts[machine.Name]

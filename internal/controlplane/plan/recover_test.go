@@ -199,6 +199,66 @@ func TestARecoveryIsRefusedOrVoid(t *testing.T) {
 	}
 }
 
+// A member that no Machine here runs is one whose host nobody here can stop: objects that are older than it know one
+// replica of three, and the two others may have the quorum. Nobody survives beside it but at a person's word for it.
+func TestAMemberWithoutAMachineIsGivenUpByItsID(t *testing.T) {
+	oldObjects := func() controlplane.State {
+		s := lossOf3()
+		s.Machines, s.Recovery.GiveUp = s.Machines[:1], nil
+		s.Etcd.Members[1].ID, s.Etcd.Members[1].Machine, s.Etcd.Members[2].Machine = 0xbeef, "", ""
+		return s
+	}
+	for name, c := range map[string]struct {
+		change func(*controlplane.State)
+		kind   controlplane.Kind
+		says   string
+	}{
+		"neither is named": {func(*controlplane.State) {}, controlplane.Refuse,
+			"giveUp names none, but the members that would be lost are 3, beef: name exactly those. No Machine of this " +
+				"control plane runs the members 3, beef"},
+		"one is not named": {func(s *controlplane.State) { s.Recovery.GiveUp = []string{"beef"} }, controlplane.Refuse,
+			"are 3, beef"},
+		"however many there are": {func(s *controlplane.State) {
+			for id := range uint64(6) {
+				s.Etcd.Members = append(s.Etcd.Members, quorum.Member{ID: 4 + id})
+			}
+		}, controlplane.Refuse, "are 3, 4, 5, 6, 7, 8, 9, beef"},
+		"both are": {func(s *controlplane.State) { s.Recovery.GiveUp = []string{"beef", "3"} },
+			controlplane.BeginRecovery, "given up are beef, 3"},
+		"a learner may vote by now": {func(s *controlplane.State) {
+			s.Recovery.GiveUp, s.Etcd.Members[1].Learner = []string{"3"}, true
+		}, controlplane.Refuse, "are 3, beef"},
+		"a person's word of before was not about a recovery": {func(s *controlplane.State) {
+			s.RemoveMembers = []uint64{3, 0xbeef}
+		}, controlplane.Refuse, "are 3, beef"},
+		"nobody reads etcd, and it had them": {func(s *controlplane.State) {
+			s.Etcd, s.Recovery.Unclaimed = quorum.Membership{Problem: "no member answered"}, []string{"beef"}
+		}, controlplane.Refuse, "are beef"},
+		"what was read before does not count beside what is read now": {func(s *controlplane.State) {
+			s.Recovery.GiveUp, s.Recovery.Unclaimed = []string{"beef", "3"}, []string{"5"}
+		}, controlplane.BeginRecovery, "given up are"},
+		"another one is seen once it has begun": {func(s *controlplane.State) {
+			s.Recovery.State, s.Recovery.GiveUp = controlplane.RecoveryBegun, []string{"3"}
+		}, controlplane.Refuse, "ask under another id, and name there also beef"},
+		"named, and begun": {func(s *controlplane.State) {
+			s.Recovery.State, s.Recovery.GiveUp = controlplane.RecoveryBegun, []string{"3", "beef"}
+		}, controlplane.OrderRecovery, "becomes a cluster of one"},
+		"the survivor has its part": {func(s *controlplane.State) {
+			s.Recovery.State = controlplane.RecoveryBegun
+			part(s, "a", running)
+		}, controlplane.Wait, "makes its etcd member a cluster of one"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := oldObjects()
+			c.change(&s)
+			step := Assess(s).Step
+			g := NewWithT(t)
+			g.Expect(step.Kind).To(Equal(c.kind), step.Message)
+			g.Expect(step.Message).To(ContainSubstring(c.says))
+		})
+	}
+}
+
 // Nobody who answers etcd is no proof of a loss to those who only look; a person who asks knows more.
 func TestARecoveryBeginsAlsoWhereNoMemberAnswers(t *testing.T) {
 	s := lossOf3()
