@@ -67,6 +67,11 @@ func TestWhenAQuorumIsLost(t *testing.T) {
 			false},
 		"two hosts are gone": {func(s *controlplane.State) { final(s, 0); torn(s, 1) },
 			two + "; missing are a (its host is gone), b (its host is gone)", true},
+		"a bootstrap that failed may have added one that runs": {func(s *controlplane.State) {
+			final(s, 0)
+			final(s, 1)
+			s.Machines[0].Bootstrapped, s.Machines[1].Bootstrapped = false, false
+		}, two + "; missing are a (no answer), b (no answer)", false},
 		"one that leaves is kept": {func(s *controlplane.State) {
 			final(s, 0)
 			dead(s, 1)

@@ -252,7 +252,7 @@ func (s facts) fence(r controlplane.Recovery) *controlplane.Step {
 	}
 	for _, machine := range s.Machines {
 		host := r.Hosts[machine.Name]
-		if machine.Name == r.Machine || host.Gone || partDone(host) || machine.Health.Final != "" && !machine.Bootstrapped {
+		if machine.Name == r.Machine || host.Gone || partDone(host) || s.neverStarted(machine) {
 			continue
 		}
 		var step *controlplane.Step
@@ -262,6 +262,12 @@ func (s facts) fence(r controlplane.Recovery) *controlplane.Step {
 				"the host of Machine %s, which is given up, does not answer, and its etcd member must never come back. "+
 					"Switch it off, keep it off until it is reset, and say so: kubectl annotate quoinhost %s "+
 					"quoin.cluster.x-k8s.io/abandon=%s",
+				machine.Name, host.Name, host.ProviderID).WithMachine(machine.Name)
+		case !machine.Bootstrapped && machine.Health.Final != "":
+			step = s.wait(controlplane.Recover, controlplane.ReasonRecoveryFencing,
+				"the bootstrap data of Machine %s, which is given up, failed: its host takes no orders, and may run an etcd "+
+					"member, which must never come back. Switch it off, keep it off until it is reset, and say so: "+
+					"kubectl annotate quoinhost %s quoin.cluster.x-k8s.io/abandon=%s",
 				machine.Name, host.Name, host.ProviderID).WithMachine(machine.Name)
 		case !machine.Bootstrapped:
 			step = s.wait(controlplane.Recover, controlplane.ReasonRecoveryFencing,
@@ -281,6 +287,12 @@ func (s facts) fence(r controlplane.Recovery) *controlplane.Step {
 		}
 	}
 	return first
+}
+
+// neverStarted reports whether the bootstrap data of the Machine ended before there was a member, or never ran. Whoever
+// cannot read etcd does not know that: what failed may have failed after kubeadm join.
+func (s facts) neverStarted(machine controlplane.Machine) bool {
+	return machine.Health.Final != "" && !machine.Bootstrapped && !machine.Joining && s.neverJoined(machine)
 }
 
 func partDone(h controlplane.RecoveryHost) bool { return h.Ordered && h.Succeeded }

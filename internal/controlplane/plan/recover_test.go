@@ -273,11 +273,52 @@ func TestAMachineThatNeverStartedNeedsNoFence(t *testing.T) {
 	s.Recovery.State = controlplane.RecoveryBegun
 	part(&s, "b", gone)
 	s.Machines[2].Bootstrapped, s.Machines[2].Joined, s.Machines[2].Node = false, false, ""
+	s.Etcd.Members = s.Etcd.Members[:2]
 	step := Assess(s).Step
 	g.Expect(step.Kind).To(Equal(controlplane.Wait))
 	g.Expect(step.Message).To(ContainSubstring("still runs"))
 	s.Machines[2].Health.Final = "kubeadm join failed"
 	g.Expect(Assess(s).Step.Order).To(Equal(controlplane.OrderSurvive))
+}
+
+// Bootstrap data that failed may have got past kubeadm join: then there is a member, whose host takes no orders.
+func TestAMachineWhoseBootstrapFailedMayHaveAMember(t *testing.T) {
+	const may = "may run an etcd member"
+	for name, c := range map[string]struct {
+		change  func(*controlplane.State)
+		fenced  bool
+		because string
+	}{
+		"it has none":          {func(*controlplane.State) {}, true, ""},
+		"it has one":           {func(s *controlplane.State) { s.Etcd.Members[2].Machine = "c" }, false, may},
+		"it is a node":         {func(s *controlplane.State) { s.Machines[2].Node = "node-c" }, false, may},
+		"it joined":            {func(s *controlplane.State) { s.Machines[2].Joined = true }, false, may},
+		"etcd was not read":    {func(s *controlplane.State) { s.Etcd.Known = false }, false, may},
+		"one is nobody's":      {func(s *controlplane.State) { s.Etcd.Members[2].Machine = "" }, false, may},
+		"it runs all the same": {func(s *controlplane.State) { s.Machines[2].Joining = true }, false, may},
+		"its host is silent": {func(s *controlplane.State) {
+			s.Machines[2].Joined = true
+			part(s, "c", silent)
+		}, false, "does not answer"},
+		"a person said it": {func(s *controlplane.State) { s.Machines[2].Joined = true; part(s, "c", gone) }, true, ""},
+		"it never had any host": {func(s *controlplane.State) {
+			s.Machines[2].HostClaimed, s.Etcd.Known = false, false
+		}, true, ""},
+	} {
+		g := NewWithT(t)
+		s := lossOf3()
+		s.Recovery.State, s.Recovery.GiveUp = controlplane.RecoveryBegun, []string{"b", "c", "3"}
+		part(&s, "b", gone)
+		machine := &s.Machines[2]
+		machine.Bootstrapped, machine.Joined, machine.Node, machine.Health.Final = false, false, "", "a command failed"
+		s.Etcd.Members[2].Machine = "gone"
+		c.change(&s)
+		step := Assess(s).Step
+		g.Expect(step.Order == controlplane.OrderSurvive).To(Equal(c.fenced), name)
+		if !c.fenced {
+			g.Expect(step.Message).To(And(ContainSubstring(c.because), ContainSubstring("abandon=")), name)
+		}
+	}
 }
 
 // What was carried out, or found needless, is not carried out at the next loss.
