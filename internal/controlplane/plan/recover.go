@@ -177,6 +177,14 @@ func (s facts) refuseRecovery(r controlplane.Recovery) string {
 		return fmt.Sprintf("Machine %s, which is to survive, is being deleted", r.Machine)
 	case s.Machines[index].Node == "":
 		return fmt.Sprintf("Machine %s, which is to survive, never became a node", r.Machine)
+	case !s.Machines[index].Bootstrapped:
+		why := s.Machines[index].Health.Final
+		if why != "" {
+			why = ": " + why
+		}
+		return fmt.Sprintf("the host of Machine %s, which is to survive, takes no orders, because its bootstrap data did "+
+			"not run to their end%s. Name another Machine, or make a cluster of one there by hand "+
+			"(docs/disaster-recovery.md, \"Without a management cluster\")", r.Machine, why)
 	case r.Hosts[r.Machine].Gone:
 		return fmt.Sprintf("the host of Machine %s, which is to survive, is gone", r.Machine)
 	}
@@ -309,6 +317,10 @@ func withData(r controlplane.Recovery) string {
 
 // recoveryWaits has no bound. Another survivor would have other writes than this one: who wants one says so.
 func (s facts) recoveryWaits(machine string, host controlplane.RecoveryHost, what string) *controlplane.Step {
+	if !host.Began {
+		what = fmt.Sprintf("has yet to begin its part (QuoinHost %s says what it waits for; if that never ends, ask "+
+			"under another id): it %s", host.Name, what)
+	}
 	text := fmt.Sprintf("the host of Machine %s %s, in the time that its steps have", machine, what)
 	if host.Message != "" {
 		text += ": " + host.Message

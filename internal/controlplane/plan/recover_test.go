@@ -151,6 +151,12 @@ func TestARecoveryIsRefusedOrVoid(t *testing.T) {
 			"being deleted"},
 		"the survivor's host is gone": {func(s *controlplane.State) { part(s, "a", gone) }, controlplane.Refuse,
 			"is gone"},
+		"the survivor's host never does its part": {func(s *controlplane.State) {
+			s.Machines[0].Bootstrapped, s.Machines[0].Health.Final = false, "a command failed"
+		}, controlplane.Refuse, "takes no orders, because its bootstrap data did not run to their end: a command failed. " +
+			"Name another Machine, or make a cluster of one there by hand"},
+		"the survivor's bootstrap runs": {func(s *controlplane.State) { s.Machines[0].Bootstrapped = false },
+			controlplane.Refuse, "did not run to their end. Name another"},
 		"the survivor is no node": {func(s *controlplane.State) { s.Machines[0].Node = "" }, controlplane.Refuse,
 			"never became a node"},
 		"not all who are lost are named": {func(s *controlplane.State) { s.Recovery.GiveUp = []string{"c"} },
@@ -367,7 +373,10 @@ func TestARecoverySaysWhatItWaitsFor(t *testing.T) {
 	part(&s, "c", gone)
 	part(&s, "a", running)
 	g.Expect(Assess(s).Step.Message).To(HaveSuffix("a cluster of one, in the time that its steps have"))
-	part(&s, "a", func(h *controlplane.RecoveryHost) { h.Message = "it copies" })
+	g.Expect(Assess(s).Step.Message).To(ContainSubstring("has yet to begin its part (QuoinHost host-a says what it waits " +
+		"for; if that never ends, ask under another id): it makes its etcd member"))
+	part(&s, "a", func(h *controlplane.RecoveryHost) { h.Began, h.Message = true, "it copies" })
+	g.Expect(Assess(s).Step.Message).NotTo(ContainSubstring("has yet to begin"))
 	g.Expect(Assess(s).Step.Message).To(HaveSuffix("a cluster of one, in the time that its steps have: it copies"))
 }
 
