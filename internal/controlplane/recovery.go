@@ -98,12 +98,16 @@ func ReadRecoveryRecord(text, id string) RecoveryRecord {
 
 // RecoveryHost is what is known of the host of a Machine.
 type RecoveryHost struct {
-	// Name of the host, as a person writes it to kubectl.
+	// Name of the host, as a person writes it to kubectl, with its namespace and kind; where it has no object, of the
+	// object on which a person gives the host up.
 	Name string
-	// ProviderID of the claim that the Machine has on it.
-	ProviderID string
-	// Gone: it is not the Machine's any more, or is known not to run.
+	// Gone: it was reset since it was the Machine's, or is known not to run.
 	Gone bool
+	// Unbound: it may run, and takes no orders: it has no object, or is not bound to the Machine by its objects.
+	Unbound bool
+	// ProviderID is the value of a person's word about the host: of the claim that the Machine has on it; empty where none
+	// has.
+	ProviderID string
 	// Silent: it does not answer.
 	Silent bool
 	// Ordered: it was given its part. Began: it may have begun that. Succeeded and Failed say how it ended; neither while

@@ -19,7 +19,8 @@ const RetryAnnotation = "quoin.cluster.x-k8s.io/retry"
 // QuoinMachine waits for no reset. It is removed when it has been carried out, when it names another claim, and when
 // the host answers.
 //
-// On a QuoinMachine whose host object is not here it says the same of that host, whose provider ID is its value.
+// On a QuoinMachine whose host object is not here it says the same of that host, whose provider ID is its value. So it
+// does, in a recovery of etcd, on a Machine whose QuoinMachine is gone as well.
 const AbandonAnnotation = "quoin.cluster.x-k8s.io/abandon"
 
 // ReleaseUncleanAnnotation is a person's word that the Machine of a QuoinHost with this provider ID may go although its

@@ -9,6 +9,7 @@ import (
 
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/cluster-api/util/conditions"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
@@ -105,18 +106,27 @@ func (inv *Inventory) delivery() string {
 	return status.Message
 }
 
-// recoveryHost is what is known of the host of a Machine. One that serves another claim by now was reset before, and
-// one that does not exist was released. One whose QuoinMachine was torn away takes no orders.
+// recoveryHost is what is known of the host of a Machine. One that serves another claim by now, or that is free, was
+// reset before. One whose object is not there, or that is not bound to the Machine, may run all the same: a person says
+// of it that it does not, on the object that there is.
 func (inv *Inventory) recoveryHost(machine, id string) controlplane.RecoveryHost {
-	host, infra := inv.OwnHost(machine), inv.QuoinMachines[machine]
-	if host == nil || host.Fenced() {
+	host, infra := inv.Hosts[machine], inv.QuoinMachines[machine]
+	switch {
+	case host == nil && infra != nil && !inv.hostClaimed(inv.Machines[machine]):
+		return controlplane.RecoveryHost{Gone: true}
+	case host == nil:
+		return inv.recoveryWithoutHost(machine)
+	case host.Fenced(), inv.OwnHost(machine) == nil && host.Spec.ConsumerRef != nil,
+		host.Spec.ConsumerRef == nil && host.Status.State == infrav1.HostStateAvailable:
 		return controlplane.RecoveryHost{Gone: true}
 	}
-	result := controlplane.RecoveryHost{Name: host.Name, ProviderID: host.ProviderID(), Silent: infra == nil ||
-		conditions.IsFalse(host, infrav1.HostReachableCondition)}
-	if infra == nil {
+	result := controlplane.RecoveryHost{Name: fmt.Sprintf("-n %s quoinhost %s", host.Namespace, host.Name),
+		ProviderID: host.ProviderID()}
+	if infra == nil || host.Spec.ConsumerRef == nil {
+		result.Unbound = true
 		return result
 	}
+	result.Silent = conditions.IsFalse(host, infrav1.HostReachableCondition)
 	if order := infra.Spec.EtcdRecovery; order == nil || order.ID != id {
 		return result
 	}
@@ -128,6 +138,21 @@ func (inv *Inventory) recoveryHost(machine, id string) controlplane.RecoveryHost
 		result.Message = conditions.GetMessage(host, infrav1.HostEtcdRecoveryCondition)
 	}
 	return result
+}
+
+// recoveryWithoutHost is what is known of a host without an object: nothing, until a person says, by its provider ID,
+// that it does not run.
+func (inv *Inventory) recoveryWithoutHost(machine string) controlplane.RecoveryHost {
+	var object client.Object = inv.Machines[machine]
+	kind, id := "machine", inv.Machines[machine].Spec.ProviderID
+	if infra := inv.QuoinMachines[machine]; infra != nil {
+		object, kind, id = infra, "quoinmachine", infra.Spec.ProviderID
+	}
+	if said, ok := object.GetAnnotations()[infrav1.AbandonAnnotation]; ok && said == id {
+		return controlplane.RecoveryHost{Gone: true}
+	}
+	return controlplane.RecoveryHost{Unbound: true, ProviderID: id,
+		Name: fmt.Sprintf("-n %s %s %s", object.GetNamespace(), kind, object.GetName())}
 }
 
 // MembersToRemove are those that a person wants to be removed.

@@ -119,6 +119,10 @@ func (s facts) restoring(r controlplane.Recovery) *controlplane.Step {
 		return step
 	}
 	switch {
+	case survivor.Gone, survivor.Unbound:
+		return s.refusal(controlplane.Recover, controlplane.ReasonRecoveryFailed, "recovery %s goes no further: the host of "+
+			"Machine %s, which is to survive, is gone, or nobody can tell it anything; ask under another id", r.ID,
+			r.Machine).WithMachine(r.Machine)
 	case partFailed(survivor):
 		return s.recoveryFailed(r, r.Machine, survivor)
 	case !survivor.Ordered:
@@ -187,6 +191,8 @@ func (s facts) refuseRecovery(r controlplane.Recovery) string {
 			"(docs/disaster-recovery.md, \"Without a management cluster\")", r.Machine, why)
 	case r.Hosts[r.Machine].Gone:
 		return fmt.Sprintf("the host of Machine %s, which is to survive, is gone", r.Machine)
+	case r.Hosts[r.Machine].Unbound:
+		return fmt.Sprintf("the host of Machine %s, which is to survive, %s", r.Machine, unbound)
 	}
 	others, unclaimed := s.names(r.Machine), s.unclaimedIDs(r)
 	lost, what := slices.Sorted(slices.Values(slices.Concat(others, unclaimed))), "Machines whose members would be lost"
@@ -222,6 +228,9 @@ func (s facts) unclaimedIDs(r controlplane.Recovery) []string {
 	slices.Sort(ids)
 	return ids
 }
+
+// unbound says, of a host, why nobody can tell it anything.
+const unbound = "takes no orders: its QuoinHost or its QuoinMachine is not there, or is not the Machine's any more"
 
 // names of all Machines but one, sorted.
 func (s facts) names(except string) []string {
@@ -265,22 +274,27 @@ func (s facts) fence(r controlplane.Recovery) *controlplane.Step {
 		}
 		var step *controlplane.Step
 		switch {
+		case host.Unbound:
+			step = s.wait(controlplane.Recover, controlplane.ReasonRecoveryFencing,
+				"the host of Machine %s, which is given up, "+unbound+". Its etcd member must never come back: switch it off, "+
+					"keep it off until it is reset, and say so: kubectl annotate %s quoin.cluster.x-k8s.io/abandon=%s",
+				machine.Name, host.Name, host.ProviderID).WithMachine(machine.Name)
 		case host.Silent:
 			step = s.wait(controlplane.Recover, controlplane.ReasonRecoveryFencing,
 				"the host of Machine %s, which is given up, does not answer, and its etcd member must never come back. "+
-					"Switch it off, keep it off until it is reset, and say so: kubectl annotate quoinhost %s "+
+					"Switch it off, keep it off until it is reset, and say so: kubectl annotate %s "+
 					"quoin.cluster.x-k8s.io/abandon=%s",
 				machine.Name, host.Name, host.ProviderID).WithMachine(machine.Name)
 		case !machine.Bootstrapped && machine.Health.Final != "":
 			step = s.wait(controlplane.Recover, controlplane.ReasonRecoveryFencing,
 				"the bootstrap data of Machine %s, which is given up, failed: its host takes no orders, and may run an etcd "+
 					"member, which must never come back. Switch it off, keep it off until it is reset, and say so: "+
-					"kubectl annotate quoinhost %s quoin.cluster.x-k8s.io/abandon=%s",
+					"kubectl annotate %s quoin.cluster.x-k8s.io/abandon=%s",
 				machine.Name, host.Name, host.ProviderID).WithMachine(machine.Name)
 		case !machine.Bootstrapped:
 			step = s.wait(controlplane.Recover, controlplane.ReasonRecoveryFencing,
 				"the bootstrap data of Machine %s, which is given up, still runs, until the time of its step is over at the "+
-					"latest. If its host does not run any more, say so: kubectl annotate quoinhost %s "+
+					"latest. If its host does not run any more, say so: kubectl annotate %s "+
 					"quoin.cluster.x-k8s.io/abandon=%s", machine.Name, host.Name, host.ProviderID).WithMachine(machine.Name)
 		case !host.Ordered:
 			return &controlplane.Step{Kind: controlplane.OrderRecovery, Operation: controlplane.Recover,
@@ -318,7 +332,7 @@ func withData(r controlplane.Recovery) string {
 // recoveryWaits has no bound. Another survivor would have other writes than this one: who wants one says so.
 func (s facts) recoveryWaits(machine string, host controlplane.RecoveryHost, what string) *controlplane.Step {
 	if !host.Began {
-		what = fmt.Sprintf("has yet to begin its part (QuoinHost %s says what it waits for; if that never ends, ask "+
+		what = fmt.Sprintf("has yet to begin its part (kubectl describe %s says what it waits for; if that never ends, ask "+
 			"under another id): it %s", host.Name, what)
 	}
 	text := fmt.Sprintf("the host of Machine %s %s, in the time that its steps have", machine, what)

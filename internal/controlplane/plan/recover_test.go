@@ -18,7 +18,8 @@ func lossOf3() controlplane.State {
 	s := controlplane.State{Replicas: 3, Version: "v1.36.3", StackedEtcd: true, Initialized: true,
 		Recovery: &controlplane.Recovery{ID: "r1", Machine: "a", GiveUp: []string{"b", "c"},
 			Hosts: map[string]controlplane.RecoveryHost{
-				"a": {Name: "host-a"}, "b": {Name: "host-b"}, "c": {Name: "host-c"},
+				"a": {Name: "-n metal quoinhost host-a"}, "b": {Name: "-n metal quoinhost host-b"},
+				"c": {Name: "-n metal quoinhost host-c"},
 			}}}
 	s.Etcd.Known = true
 	for i, name := range []string{"a", "b", "c"} {
@@ -41,6 +42,10 @@ func part(s *controlplane.State, machine string, change func(*controlplane.Recov
 func running(h *controlplane.RecoveryHost)   { h.Ordered = true }
 func succeeded(h *controlplane.RecoveryHost) { h.Ordered, h.Succeeded = true, true }
 func failed(h *controlplane.RecoveryHost)    { h.Ordered, h.Failed = true, true }
+
+func untied(h *controlplane.RecoveryHost) {
+	h.Unbound, h.Name, h.ProviderID = true, "-n ns machine c", "x"
+}
 
 func gone(h *controlplane.RecoveryHost)   { h.Gone = true }
 func silent(h *controlplane.RecoveryHost) { h.Silent = true }
@@ -287,6 +292,29 @@ func TestAMachineThatNeverStartedNeedsNoFence(t *testing.T) {
 	g.Expect(Assess(s).Step.Order).To(Equal(controlplane.OrderSurvive))
 }
 
+// That the object of a host is gone says nothing of the host: a person's word does.
+func TestAHostWithoutAnObjectIsNoHostThatIsOff(t *testing.T) {
+	g := NewWithT(t)
+	s := lossOf3()
+	s.Recovery.State = controlplane.RecoveryBegun
+	part(&s, "b", gone)
+	part(&s, "c", untied)
+	step := Assess(s).Step
+	g.Expect(step).To(And(HaveField("Kind", controlplane.Wait), HaveField("Machine", "c"), HaveField("Message", And(
+		ContainSubstring("takes no orders: its QuoinHost or its QuoinMachine is not there, or is not the Machine's any more"),
+		HaveSuffix("kubectl annotate -n ns machine c quoin.cluster.x-k8s.io/abandon=x")))))
+	for _, change := range []func(*controlplane.RecoveryHost){gone, untied} {
+		s = lossOf3()
+		part(&s, "a", change)
+		g.Expect(Assess(s).Step).To(HaveField("Kind", controlplane.Refuse))
+		s.Recovery.State = controlplane.RecoveryBegun
+		part(&s, "b", gone)
+		part(&s, "c", gone)
+		g.Expect(Assess(s).Step).To(And(HaveField("Kind", controlplane.Refuse), HaveField("Message",
+			ContainSubstring("ask under another id"))), "it went away once the recovery had begun")
+	}
+}
+
 // Bootstrap data that failed may have got past kubeadm join: then there is a member, whose host takes no orders.
 func TestAMachineWhoseBootstrapFailedMayHaveAMember(t *testing.T) {
 	const may = "may run an etcd member"
@@ -373,8 +401,8 @@ func TestARecoverySaysWhatItWaitsFor(t *testing.T) {
 	part(&s, "c", gone)
 	part(&s, "a", running)
 	g.Expect(Assess(s).Step.Message).To(HaveSuffix("a cluster of one, in the time that its steps have"))
-	g.Expect(Assess(s).Step.Message).To(ContainSubstring("has yet to begin its part (QuoinHost host-a says what it waits " +
-		"for; if that never ends, ask under another id): it makes its etcd member"))
+	g.Expect(Assess(s).Step.Message).To(ContainSubstring("has yet to begin its part (kubectl describe -n metal " +
+		"quoinhost host-a says what it waits for; if that never ends, ask under another id): it makes its etcd member"))
 	part(&s, "a", func(h *controlplane.RecoveryHost) { h.Began, h.Message = true, "it copies" })
 	g.Expect(Assess(s).Step.Message).NotTo(ContainSubstring("has yet to begin"))
 	g.Expect(Assess(s).Step.Message).To(HaveSuffix("a cluster of one, in the time that its steps have: it copies"))

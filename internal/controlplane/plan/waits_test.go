@@ -45,7 +45,7 @@ func TestAWaitThatRestsOnAHostSaysTheWayOut(t *testing.T) {
 			s.Machines[1].Bootstrapped = false
 			part(s, "b", func(h *controlplane.RecoveryHost) { h.Succeeded, h.Ordered = false, false })
 			return restore(facts{State: *s})
-		}, "kubectl annotate quoinhost host-b quoin.cluster.x-k8s.io/abandon="},
+		}, "kubectl annotate -n metal quoinhost host-b quoin.cluster.x-k8s.io/abandon="},
 		"the survivor is silent": {func(s *controlplane.State) *controlplane.Step {
 			begun(s)
 			part(s, "a", running)
