@@ -85,6 +85,13 @@ func (d *departure) members() []uint64 {
 	return ids
 }
 
+// holdsNothing reports whether the Machine has no Node and no member. One that was a node once, as its provider ID
+// says, has lost its status in a move or a restore: what it has is known when etcd was read.
+func (d *departure) holdsNothing() bool {
+	read := d.membership.Known && d.membership.Age <= membershipMaxAge
+	return !d.machine.Status.NodeRef.IsDefined() && len(d.members()) == 0 && (d.machine.Spec.ProviderID == "" || read)
+}
+
 // holdsOnlyVote reports whether there is one voter, which is the Machine's.
 func (d *departure) holdsOnlyVote() bool {
 	member := d.member()

@@ -168,7 +168,7 @@ func (w *MachineDeletionWebhook) observe(ctx context.Context, machine *clusterv1
 	d.machines.Insert(machine)
 	d.stacked = !controlPlane.Spec.KubeadmConfigSpec.ClusterConfiguration.Etcd.External.IsDefined()
 	d.membership = membershipOf(controlPlane.Status.Etcd, d.machines, w.now())
-	if !machine.Status.NodeRef.IsDefined() && len(d.members()) == 0 {
+	if d.holdsNothing() {
 		d.free = "it has no Node and no member of etcd"
 		return d, nil
 	}

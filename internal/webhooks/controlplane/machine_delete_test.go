@@ -194,6 +194,16 @@ func TestMachineDeletion(t *testing.T) {
 		e.member(0).Machine, e.member(0).Name = "", "a0"
 		goes(e.machines[1])
 	}
+	// A move drops the status of all Machines, and of the control plane; provider IDs say that they were nodes.
+	movedAway := func(then func(*estate)) func(*estate) {
+		return func(e *estate) {
+			for i, machine := range e.machines {
+				machine.Status.NodeRef = clusterv1.MachineNodeReference{}
+				machine.Spec.ProviderID = fmt.Sprintf("quoin://metal/h%d/1", i)
+			}
+			then(e)
+		}
+	}
 	for name, c := range map[string]struct {
 		members int
 		given   func(*estate)
@@ -226,6 +236,17 @@ func TestMachineDeletion(t *testing.T) {
 			e.machines[0].Status.NodeRef = clusterv1.MachineNodeReference{}
 			e.plane.Status.Etcd = nil
 		}, ""},
+
+		"one that was a node, after a move, before etcd was read": {3, movedAway(func(e *estate) {
+			e.plane.Status.Etcd = nil
+		}), "not read"},
+		"the same while the last reading is old, and knows no member of it": {3, movedAway(func(e *estate) {
+			e.plane.Status.Etcd.Members = e.plane.Status.Etcd.Members[1:]
+			e.plane.Status.Etcd.ObservedTime = metav1.NewTime(noon.Add(-181 * time.Second))
+		}), "3m1s"},
+		"the same when etcd was read, and has no member of it": {3, movedAway(func(e *estate) {
+			e.plane.Status.Etcd.Members = e.plane.Status.Etcd.Members[1:]
+		}), ""},
 
 		// One of several.
 		"one of three": {3, func(*estate) {}, ""},
