@@ -59,11 +59,34 @@ recovery_check() {
 	[ -d "$data/member" ] || quoin_fail "$data holds no data"
 	forced "$kept/forcing.yaml"
 	[ -n "$(argument initial-advertise-peer-urls "$kept/etcd.yaml")" ] || quoin_fail "$manifest has no --initial-advertise-peer-urls"
-	needed=$(du -sk "$data/member")
-	needed=${needed%%[!0-9]*}
-	free=$(df -Pk "$data" | awk 'END { print $4 }')
-	[ "$free" -gt "$needed" ] || quoin_fail "$data has $free KiB free, and its data are made anew there, which needs $needed: make room, and ask again under another id"
+	room
 	refuse_quorum
+}
+
+# room: for all copies together, so that none fails when others are stopped: of the data as they are in $kept, and etcdutl, and of the
+# data made anew beside them. Both may be on one disk.
+room() {
+	copy=$(($(kib "$data") + 32768)) anew=$(kib "$data/member")
+	if [ "$(stat -c %d "$data")" = "$(stat -c %d "$kept")" ]; then
+		has_room "$data" $((copy + anew))
+	else
+		has_room "$kept" "$copy"
+		has_room "$data" "$anew"
+	fi
+	log=$(argument wal-dir "$kept/etcd.yaml")
+	[ -z "$log" ] || has_room "$log" 65536
+}
+
+# kib <path>: what it takes.
+kib() {
+	used=$(du -sk "$1")
+	echo "${used%%[!0-9]*}"
+}
+
+# has_room <directory> <KiB>
+has_room() {
+	free=$(df -Pk "$1" | awk 'END { print $4 }')
+	[ "$free" -gt "$2" ] || quoin_fail "$1 has $free KiB free, and the copies that a recovery makes of etcd's data need $2 there: make room, and ask again under another id"
 }
 
 # delivered <directory> <sha256 of its list>: what was brought there is whole. Each file has the name of its checksum.

@@ -81,11 +81,43 @@ func TestRaisingTheRevisionGoesOnWhereverItWasCutOff(t *testing.T) {
 }
 
 // raise is the step, with something before it.
-func raise(before string) run.Step {
+func raise(before string) run.Step { return survive("raise-revision", before) }
+
+// survive is a step of the survivor, with something before it.
+func survive(name, before string) run.Step {
 	steps := recovery.Plan(recovery.Order{ID: "recover-r1", Action: recovery.Survive, Member: "a"}).Steps
-	step := steps[slices.IndexFunc(steps, func(s run.Step) bool { return s.Name == "raise-revision" })]
+	step := steps[slices.IndexFunc(steps, func(s run.Step) bool { return s.Name == name })]
 	step.Script = before + step.Script
 	return step
+}
+
+// A recovery copies the data of etcd and makes them anew: the survivor is not stopped, and nothing of it is changed, where
+// there is no room for both.
+func TestASurvivorHasRoomForAllThatARecoveryCopies(t *testing.T) {
+	const tool = 32768
+	for name, c := range map[string]struct {
+		disks      int
+		data, kept int
+		refused    string
+	}{
+		"one disk, and room for one of the two": {1, 1999 + tool, 1999 + tool, "need"},
+		"one disk, not one KiB too few":         {1, 2001 + tool, 2001 + tool, ""},
+		"two disks, and no room for new data":   {2, 1000, 5000 + tool, "/var/lib/etcd has 1000 KiB free"},
+		"two disks, and no room for the copy":   {2, 5000, 1000 + tool, "/var/lib/quoin/recovery has"},
+		"two disks with room":                   {2, 1001, 1001 + tool, ""},
+	} {
+		g := NewWithT(t)
+		h, _ := stopped(t, false)
+		output, err := h.step(survive("check-member", fmt.Sprintf("du() { echo 1000; }\n"+
+			"df() { case \"$2\" in *quoin*) set -- %d ;; *) set -- %d ;; esac; echo disk 9 9 \"$1\" 1%% /; }\n"+
+			"stat() { case \"$3\" in *quoin*) echo %d ;; *) echo 1 ;; esac; }\n", c.kept, c.data, c.disks)))
+		if c.refused == "" {
+			g.Expect(err).NotTo(HaveOccurred(), "%s: %s", name, output)
+			continue
+		}
+		g.Expect(err).To(HaveOccurred(), name)
+		g.Expect(output).To(And(ContainSubstring(c.refused), ContainSubstring("make room, and ask again")), name)
+	}
 }
 
 // stopped is a host as the step before leaves it, and where the log of etcd lies: on a disk of its own, or with the data.

@@ -39,6 +39,20 @@ until_ready() {
 	done
 }
 
+# room refuses where the disks lack it for all copies together: of the data as they are, and of the data made anew beside them.
+room() {
+	local copy anew
+	copy=$(du -sk "$data" | cut -f 1)
+	anew=$(du -sk "$data/member" | cut -f 1)
+	if [ "$(stat -c %d "$data")" = "$(stat -c %d "$kept")" ]; then
+		anew=$((copy + anew)) copy=0
+	fi
+	has_room "$data" "$anew" && has_room "$kept" "$copy"
+}
+
+# has_room <directory> <KiB>
+has_room() { [ "$(df -Pk "$1" | awk 'END { print $4 }')" -gt "$2" ]; }
+
 # process prints where the kernel tells of the etcd that works on the data; nothing when there is none.
 process() {
 	local comm
@@ -122,6 +136,7 @@ install -d -m 0700 "$kept"
 	[ "$name" = "$1" ] || { rm -f "$kept/.etcd.yaml"; refuse "the member on this host is $name, not $1"; }
 	! grep -qE '^ *- --wal-dir=' "$manifest" || { rm -f "$kept/.etcd.yaml"; refuse "the log of etcd is not among its data (--wal-dir): ask for the recovery in spec.recovery, which knows how"; }
 	[ -d "$data/member" ] || { rm -f "$kept/.etcd.yaml"; refuse "$data holds no data"; }
+	room || { rm -f "$kept/.etcd.yaml"; refuse "there is no room for the copies that are made of etcd's data, one in $kept and one in $data: make some"; }
 	mv "$kept/.etcd.yaml" "$kept/etcd.yaml"
 }
 
