@@ -120,7 +120,7 @@ recovery_put() {
 			mkdir -p "$new.part/$(dirname "$name")" && cp "$from/$sum" "$new.part/$name" && sync "$new.part/$name" ||
 				quoin_fail "the data of the snapshot cannot be copied to $data; is there room?"
 		done <"$from/sums"
-		mv -T "$new.part" "$new" && sync "$data" || quoin_fail "$data cannot be written"
+		sync -f "$new.part" && mv -T "$new.part" "$new" && sync "$data" || quoin_fail "$data cannot be written"
 	fi
 	put_member "$1"
 }
@@ -155,12 +155,12 @@ forced() {
 	grep -q -- "$flag" "$1" || quoin_fail "the command in $manifest is not the one that kubeadm writes"
 }
 
-# recovery_keep <copy>: etcd is stopped.
+# recovery_keep <copy>: etcd is stopped. All of the copy is on the disk before it has its name: the next attempt believes in it.
 recovery_keep() {
 	keep_manifest
 	[ ! -d "$1" ] || return 0
 	rm -rf "$1.part"
-	cp -a "$data" "$1.part" && sync "$1.part" && mv -T "$1.part" "$1" || quoin_fail "the data of etcd cannot be copied to $1; is there room?"
+	cp -a "$data" "$1.part" && sync -f "$1.part" && mv -T "$1.part" "$1" && sync "${1%/*}" || quoin_fail "the data of etcd cannot be copied to $1; is there room?"
 }
 
 # keep_tool takes etcdutl out of the image that etcd runs from, for only that is surely of its version; else it is the host's.
@@ -173,7 +173,7 @@ keep_tool() {
 			quoin_fail "etcdutl, which has clients list everything anew, is neither in etcd's image nor on this host: install that of etcd's version, and ask again under another id"
 		ln -s "$program" "$tool.part"
 	fi
-	mv -f "$tool.part" "$tool" || quoin_fail "$kept cannot be written; is there room?"
+	sync -f "$kept" && mv -f "$tool.part" "$tool" || quoin_fail "$kept cannot be written; is there room?"
 }
 
 # end_in_order: stops an etcd that works, in less time than the kubelet grants it: who ended in that was not killed.
@@ -207,7 +207,7 @@ recovery_raise() {
 			--initial-cluster="$name=$(printf '%s' "$peers" | sed "s/,/,$name=/g")" --initial-advertise-peer-urls="$peers" \
 			--initial-cluster-token="$1" --bump-revision=1000000000 --mark-compacted >"$kept/etcdutl.log" 2>&1 ||
 			quoin_fail "etcdutl cannot make the data of etcd anew: $(tail -n 1 "$kept/etcdutl.log")"
-		mv -T "$new.part" "$new" && sync "$data" || quoin_fail "$data cannot be written"
+		sync -f "$new.part" && mv -T "$new.part" "$new" && sync "$data" || quoin_fail "$data cannot be written"
 	fi
 	put_member "$1"
 }
@@ -229,6 +229,7 @@ recovery_end() { rm -f "$kept/etcd.yaml" "$kept/forcing.yaml" "$kept/starting.ya
 # recovery_end_raised <id>: the data from before are in the copy.
 recovery_end_raised() {
 	keep_manifest
+	sync -f "$kept" || quoin_fail "$kept cannot be written"
 	rm -rf "$data/raised-$1" "$data/before-$1" "$tool" "$kept/etcdutl.log"
 	log=$(argument wal-dir "$kept/etcd.yaml")
 	[ -z "$log" ] || rm -rf "$log/before-$1"

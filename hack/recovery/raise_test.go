@@ -91,6 +91,32 @@ func survive(name, before string) run.Step {
 	return step
 }
 
+// powerCut has the host lose what is not on its disk: at once after files get a name on which the next step relies.
+const powerCut = `cp() { command cp "$@" || return; for to; do :; done; unsynced=$to; }
+sync() { command sync "$@" || return; [ "$1" != -f ] || unsynced=; }
+mv() {
+	command mv "$@" || return
+	for to; do :; done
+	[ -z "$unsynced" ] || find "$to" -type f -exec truncate -s 0 {} +
+	kill -9 $$
+}
+`
+
+// The copy of the data is what is left of them when all is done, so it counts once it is on the disk, and not before.
+func TestTheCopyOfTheDataOutlivesAPowerCut(t *testing.T) {
+	g := NewWithT(t)
+	h, _ := stopped(t, false)
+	_, err := h.step(survive("keep-data", powerCut))
+	g.Expect(err).To(HaveOccurred())
+	output, err := h.step(survive("keep-data", ""))
+	g.Expect(err).NotTo(HaveOccurred(), output)
+	whole, err := os.ReadFile(h.path("/var/lib/etcd/member/snap/db"))
+	g.Expect(err).NotTo(HaveOccurred())
+	kept, err := os.ReadFile(h.path("/var/lib/quoin/recovery/data-recover-r1/member/snap/db"))
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(len(kept)).To(Equal(len(whole)), "the copy that the next attempt believes in is empty")
+}
+
 // A recovery copies the data of etcd and makes them anew: the survivor is not stopped, and nothing of it is changed, where
 // there is no room for both.
 func TestASurvivorHasRoomForAllThatARecoveryCopies(t *testing.T) {

@@ -88,6 +88,13 @@ keep_tool() {
 	ln -sf "$program" "$kept/etcdutl"
 }
 
+# mark <name>: something is done, and on the disk, before the next run believes that it is.
+mark() {
+	sync -f "$kept"
+	: >"$kept/$1"
+	sync "$kept/$1" "$kept"
+}
+
 # argument <name>: what the manifest gives etcd.
 argument() { sed -n "s/^ *- --$1=//p" "$kept/etcd.yaml" | head -n 1; }
 
@@ -103,6 +110,7 @@ raise() {
 			--initial-cluster="$name=${peers//,/,$name=}" --initial-advertise-peer-urls="$peers" --initial-cluster-token="$(date +%s)" \
 			--bump-revision=1000000000 --mark-compacted >"$kept/etcdutl.log" 2>&1 ||
 			refuse "etcdutl cannot make the data of etcd anew: $(tail -n 1 "$kept/etcdutl.log")"
+		sync -f "$new.part"
 		mv -T "$new.part" "$new"
 		sync "$data"
 	fi
@@ -137,7 +145,9 @@ install -d -m 0700 "$kept"
 	! grep -qE '^ *- --wal-dir=' "$manifest" || { rm -f "$kept/.etcd.yaml"; refuse "the log of etcd is not among its data (--wal-dir): ask for the recovery in spec.recovery, which knows how"; }
 	[ -d "$data/member" ] || { rm -f "$kept/.etcd.yaml"; refuse "$data holds no data"; }
 	room || { rm -f "$kept/.etcd.yaml"; refuse "there is no room for the copies that are made of etcd's data, one in $kept and one in $data: make some"; }
+	sync -f "$kept"
 	mv "$kept/.etcd.yaml" "$kept/etcd.yaml"
+	sync "$kept"
 }
 
 if [ ! -e "$kept/forced" ]; then
@@ -147,7 +157,7 @@ if [ ! -e "$kept/forced" ]; then
 		say "copying its data to $kept/data"
 		rm -rf "$kept/data"
 		cp -a "$data" "$kept/data"
-		: >"$kept/copied"
+		mark copied
 	fi
 	say "starting it as a cluster of one"
 	# The kubelet kills what has not ended in time, and an etcd that is killed has its last writes in its log alone.
@@ -159,12 +169,12 @@ if [ ! -e "$kept/forced" ]; then
 	# Only an etcd that ended in order has all of its log in its database.
 	[ -n "$(process)" ] || refuse "etcd ended by itself: look why, and run this again"
 	stop
-	: >"$kept/forced"
+	mark forced
 fi
 if [ ! -e "$kept/raised" ]; then
 	say "raising its revision, so that clients list everything again"
 	raise
-	: >"$kept/raised"
+	mark raised
 fi
 # With the flag, every start would throw out the members that join from now on.
 say "starting it as it was before"
