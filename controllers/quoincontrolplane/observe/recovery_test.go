@@ -30,11 +30,11 @@ func TestAHostIsGoneForARecoveryOnlyWhenThatIsKnown(t *testing.T) {
 		want   controlplane.RecoveryHost
 	}{
 		"it is there": {func(*Inventory, *infrav1.QuoinMachine, *infrav1.QuoinHost) {},
-			controlplane.RecoveryHost{Name: "-n metal quoinhost h"}},
+			controlplane.RecoveryHost{Name: "-n metal quoinhost h", ProviderID: id}},
 		"it is silent": {func(_ *Inventory, _ *infrav1.QuoinMachine, host *infrav1.QuoinHost) {
 			conditions.Set(host, metav1.Condition{Type: infrav1.HostReachableCondition, Status: metav1.ConditionFalse,
 				Reason: "Timeout"})
-		}, controlplane.RecoveryHost{Name: "-n metal quoinhost h", Silent: true}},
+		}, controlplane.RecoveryHost{Name: "-n metal quoinhost h", ProviderID: id, Silent: true}},
 		"it is off": {func(_ *Inventory, _ *infrav1.QuoinMachine, host *infrav1.QuoinHost) {
 			conditions.Set(host, metav1.Condition{Type: infrav1.HostFencedCondition, Status: metav1.ConditionTrue,
 				Reason: infrav1.HostFencedReason})
@@ -50,7 +50,7 @@ func TestAHostIsGoneForARecoveryOnlyWhenThatIsKnown(t *testing.T) {
 		}, unbound("-n metal quoinhost h", "")},
 		"its QuoinMachine was torn away": {func(inv *Inventory, _ *infrav1.QuoinMachine, _ *infrav1.QuoinHost) {
 			delete(inv.QuoinMachines, "m")
-		}, unbound("-n metal quoinhost h", "")},
+		}, unbound("-n metal quoinhost h", id)},
 		"it has no object": {func(inv *Inventory, _ *infrav1.QuoinMachine, _ *infrav1.QuoinHost) {
 			delete(inv.Hosts, "m")
 		}, unbound("-n ns quoinmachine m", id)},
@@ -74,7 +74,7 @@ func TestAHostIsGoneForARecoveryOnlyWhenThatIsKnown(t *testing.T) {
 		"a person's word about the Machine while its host is there": {
 			func(inv *Inventory, _ *infrav1.QuoinMachine, _ *infrav1.QuoinHost) {
 				inv.Machines["m"].Annotations = map[string]string{infrav1.AbandonAnnotation: id}
-			}, controlplane.RecoveryHost{Name: "-n metal quoinhost h"}},
+			}, controlplane.RecoveryHost{Name: "-n metal quoinhost h", ProviderID: id}},
 		"there never was one": {func(inv *Inventory, infra *infrav1.QuoinMachine, _ *infrav1.QuoinHost) {
 			infra.Spec.ProviderID, inv.Machines["m"].Spec.ProviderID = "", ""
 			delete(inv.Hosts, "m")
