@@ -216,7 +216,7 @@ func (r *Reconciler) mayBeUsed(ctx context.Context, s *reconciliation, have *con
 		operation := host.Status.Operation
 		return operation == nil || operation.ID != infrav1.RecoverOperation(order.ID) || !operation.Final()
 	}
-	return !quorate(s.controlPlane) || s.now.Sub(s.controlPlane.Status.Etcd.ObservedTime.Time) > quorumMaxAge
+	return !quorate(s.controlPlane) || controlplane.ReadingAge(s.controlPlane.Status.Etcd, s.now) > quorumMaxAge
 }
 
 // hostOfMachine reads the QuoinMachine and the host of one of the control plane's Machines; each is

@@ -344,12 +344,13 @@ func TestWhatARecoveryThatIsTakenAwayLeavesIsRemoved(t *testing.T) {
 		becomes func(w *world)
 		stays   bool
 	}{
-		"nothing has changed":                {func(*world) {}, true},
-		"its host takes them":                {func(w *world) { part(w, infrav1.HostOperationRunning); quorum(w, 0) }, true},
-		"its host has ended its part":        {func(w *world) { part(w, infrav1.HostOperationSucceeded) }, false},
-		"its host has failed":                {func(w *world) { part(w, infrav1.HostOperationFailed) }, false},
-		"a quorum is there":                  {func(w *world) { quorum(w, time.Minute) }, false},
-		"a quorum was there before the loss": {func(w *world) { quorum(w, time.Hour) }, true},
+		"nothing has changed":                             {func(*world) {}, true},
+		"its host takes them":                             {func(w *world) { part(w, infrav1.HostOperationRunning); quorum(w, 0) }, true},
+		"its host has ended its part":                     {func(w *world) { part(w, infrav1.HostOperationSucceeded) }, false},
+		"its host has failed":                             {func(w *world) { part(w, infrav1.HostOperationFailed) }, false},
+		"a quorum is there":                               {func(w *world) { quorum(w, time.Minute) }, false},
+		"a quorum was there before the loss":              {func(w *world) { quorum(w, time.Hour) }, true},
+		"a quorum was there, before a clock was set back": {func(w *world) { quorum(w, -time.Hour) }, true},
 		"its Machine is gone, and so its host's": {func(w *world) {
 			w.Expect(w.api.Delete(t.Context(), &clusterv1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace,
 				Name: "m1"}})).To(Succeed())

@@ -16,6 +16,7 @@ import (
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/quoincontrolplane/observe"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/quorum"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/text"
 )
@@ -55,7 +56,7 @@ func (s *summary) etcdStatus(before *controlplanev1.EtcdStatus) *controlplanev1.
 		status.Members = append(status.Members, entry)
 	}
 	slices.SortFunc(status.Members, func(a, b controlplanev1.EtcdMember) int { return strings.Compare(a.Name, b.Name) })
-	if before != nil && status.ObservedTime.Sub(before.ObservedTime.Time) < observedInterval &&
+	if before != nil && controlplane.ReadingAge(before, status.ObservedTime.Time) < observedInterval &&
 		apiequality.Semantic.DeepEqual(lasting(before), lasting(status)) {
 		return before
 	}

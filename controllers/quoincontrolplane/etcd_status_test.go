@@ -99,6 +99,10 @@ func TestEtcdStatusDoesNotWakeItsOwnController(t *testing.T) {
 	old := withMembers(func(m *observe.Membership) { m.ReadAt = s.Etcd.ReadAt.Add(observedInterval + time.Second) })
 	g.Expect(old.etcdStatus(first).ObservedTime.After(first.ObservedTime.Time)).
 		To(BeTrue(), "what is admitted by it must not be old")
+
+	set := withMembers(func(m *observe.Membership) { m.ReadAt = s.Etcd.ReadAt.Add(-time.Hour) })
+	g.Expect(set.etcdStatus(first).ObservedTime.Before(&first.ObservedTime)).
+		To(BeTrue(), "nothing is admitted by a time that a clock that was set back has yet to reach")
 }
 
 // A person reads the word by which it is decided. How long a member has been silent differs with each look, and is no

@@ -5,12 +5,19 @@ package controlplane
 
 import (
 	"strconv"
+	"time"
 
 	"k8s.io/utils/ptr"
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/quorum"
 )
+
+// ReadingAge is how long ago a membership was read, as status shows it. One that is dated ahead was read before a clock
+// was set back, nobody knows how long ago: it counts as old as it is ahead.
+func ReadingAge(etcd *controlplanev1.EtcdStatus, now time.Time) time.Duration {
+	return now.Sub(etcd.ObservedTime.Time).Abs()
+}
 
 // MemberFrom is a member of etcd as status shows it. Its State with quorum.Forever is that in which it was read.
 func MemberFrom(read controlplanev1.EtcdMember) quorum.Member {

@@ -590,6 +590,12 @@ func TestControlPlaneEtcdAndBackup(t *testing.T) {
 			},
 			etcd: []string{"Block" + object + "Unobserved"},
 		},
+		"what was read of etcd is dated ahead": {
+			change: func(p *controlplanev1.QuoinControlPlane) {
+				p.Status.Etcd.ObservedTime.Time = now.Add(etcdTooOld + time.Second)
+			},
+			etcd: []string{"Block" + object + "Unobserved"},
+		},
 		"what was read of etcd is just not old": {
 			change: func(p *controlplanev1.QuoinControlPlane) { p.Status.Etcd.ObservedTime.Time = now.Add(-etcdTooOld) },
 		},

@@ -29,7 +29,7 @@ func lookAtEtcd(_ context.Context, s Subject) (string, []quoinv1.Finding, error)
 	object := "QuoinControlPlane " + s.ControlPlane.Name
 	etcd := s.ControlPlane.Status.Etcd
 	const see = "see condition EtcdClusterHealthy of the control plane"
-	if etcd == nil || len(etcd.Members) == 0 || s.Now.Sub(etcd.ObservedTime.Time) > etcdTooOld {
+	if etcd == nil || len(etcd.Members) == 0 || controlplane.ReadingAge(etcd, s.Now) > etcdTooOld {
 		return "", []quoinv1.Finding{blocks(object, "Unobserved",
 			fmt.Sprintf("the members of etcd were not read in the last %s", etcdTooOld), see)}, nil
 	}

@@ -330,6 +330,12 @@ func TestMachineDeletion(t *testing.T) {
 		"etcd was read long ago": {3, func(e *estate) {
 			e.plane.Status.Etcd.ObservedTime = metav1.NewTime(noon.Add(-181 * time.Second))
 		}, "3m1s"},
+		"etcd was read before the clock was set back": {3, func(e *estate) {
+			e.plane.Status.Etcd.ObservedTime = metav1.NewTime(noon.Add(181 * time.Second))
+		}, "3m1s"},
+		"etcd was read by a clock that is ahead a little": {3, func(e *estate) {
+			e.plane.Status.Etcd.ObservedTime = metav1.NewTime(noon.Add(2 * time.Second))
+		}, ""},
 		"etcd was read just in time": {3, func(e *estate) {
 			e.plane.Status.Etcd.ObservedTime = metav1.NewTime(noon.Add(-180 * time.Second))
 		}, ""},

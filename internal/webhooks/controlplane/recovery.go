@@ -44,7 +44,7 @@ func validateRecovery(
 			fmt.Sprintf("Machine %s is the one that survives: name the others", wanted.Machine)))
 	}
 	if etcd := after.Status.Etcd; etcd != nil && ptr.Deref(etcd.Agreed, false) &&
-		now.Sub(etcd.ObservedTime.Time) < membershipMaxAge {
+		controlplane.ReadingAge(etcd, now) < membershipMaxAge {
 		reasons = append(reasons, field.Forbidden(path,
 			fmt.Sprintf("etcd had a quorum of %d voters at %s, and a recovery throws data away: "+
 				"ask for one only while Available is False with the reason QuorumLost, or, when no member answers at all, %s "+

@@ -60,9 +60,10 @@ func TestARecoveryIsAdmittedOnlyWithoutAQuorum(t *testing.T) {
 		before, after []change
 		want          string
 	}{
-		"the quorum is lost":             {nil, []change{recovered("cp-1", "cp-2"), read(false, 0)}, ""},
-		"etcd was never read":            {nil, []change{recovered("cp-1", "cp-2")}, ""},
-		"etcd has not answered for long": {nil, []change{recovered("cp-1", "cp-2"), read(true, time.Hour)}, ""},
+		"the quorum is lost":                          {nil, []change{recovered("cp-1", "cp-2"), read(false, 0)}, ""},
+		"etcd was never read":                         {nil, []change{recovered("cp-1", "cp-2")}, ""},
+		"etcd has not answered for long":              {nil, []change{recovered("cp-1", "cp-2"), read(true, time.Hour)}, ""},
+		"etcd answered before the clock was set back": {nil, []change{recovered("cp-1", "cp-2"), read(true, -time.Hour)}, ""},
 		"etcd has a quorum": {nil, []change{recovered("cp-1", "cp-2"), read(true, time.Second)},
 			"throws data away"},
 		"another edit while it has a quorum": {[]change{recovered("cp-1")}, []change{recovered("cp-1"), version("v1.35.5"),
