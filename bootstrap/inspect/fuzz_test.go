@@ -105,8 +105,14 @@ func FuzzBaseline(f *testing.F) {
 	})
 }
 
-// tracesOneFile holds the script to one trace of a file and of a link, whatever their names and targets are, which says
-// what they are.
+// A file and a link are one trace each, which says what they are, whatever their names and targets are.
+func FuzzTracedNames(f *testing.F) {
+	for _, name := range []string{"a", "a b", "a\nb", "a\n", "-n", "*", "'", `"\`, "$(x)", "\x01\x7f", "gr\u00fcn", "\xff", "#"} {
+		f.Add(name)
+	}
+	f.Fuzz(tracesOneFile)
+}
+
 func tracesOneFile(t *testing.T, name string) {
 	t.Helper()
 	if name == "" || name == "." || name == ".." || len(name) > 200 || strings.ContainsAny(name, "/\x00") {

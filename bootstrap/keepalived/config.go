@@ -132,7 +132,8 @@ func (c Config) checkScript() string {
 	return fmt.Sprintf(`#!/bin/sh
 %s
 if command -v curl >/dev/null; then
-	code=$(curl -q --noproxy '*' --silent --insecure --max-time 3 --output /dev/null --write-out '%%{http_code}' https://127.0.0.1:%d/livez)
+	code=$(curl -q --noproxy '*' --silent --insecure --max-time 3 --output /dev/null --write-out '%%{http_code}' \
+		https://127.0.0.1:%d/livez)
 	case $code in 200 | 401 | 403) exit 0 ;; esac
 	exit 1
 fi

@@ -224,8 +224,9 @@ func (e *withheldError) Error() string { return e.why }
 // powerDue returns *withheldError unless the QuoinHost is as it was when an order for its power was agreed: this
 // claim, this silence, this BMC, and nobody who keeps it as it is. It asks the API server itself.
 func (r *Reconciler) powerDue(ctx context.Context, agreed *infrav1.QuoinHost) error {
-	live, why := &infrav1.QuoinHost{}, ""
+	live := &infrav1.QuoinHost{}
 	err := r.APIReader.Get(ctx, client.ObjectKeyFromObject(agreed), live)
+	var why string
 	switch {
 	case err != nil:
 		why = fmt.Sprintf("it could not be looked at once more before the order: %v", err)

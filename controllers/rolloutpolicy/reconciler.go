@@ -159,8 +159,8 @@ func (r *Reconciler) ofCluster(ctx context.Context, object client.Object) []reco
 	return []reconcile.Request{{NamespacedName: key}}
 }
 
-// holdsBack reports whether the object is a Cluster of which Machines still carry what a policy put on them: nothing was
-// taken off while it was paused, and the policy may be gone when it is resumed.
+// holdsBack reports whether the object is a Cluster of which Machines still carry what a policy put on them.
+// Nothing was taken off while it was paused, and the policy may be gone when it is resumed.
 func (r *Reconciler) holdsBack(ctx context.Context, object client.Object) bool {
 	if _, is := object.(*clusterv1.Cluster); !is {
 		return false

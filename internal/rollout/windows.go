@@ -203,11 +203,12 @@ func (p *planner) inWindow(pool *rules, room *room) (Reason, string) {
 	return Closed, "no window is open; the next one opens " + clock(p.schedule.next.from)
 }
 
-// fits keeps a Machine from being begun that by what the last ones took would not be done before the window closes. What
-// is missing is made all the same, or it would be until the next window.
+// fits keeps a Machine from being begun that by what the last ones took would not be done before the window closes.
+// What is missing is made all the same, or it would be until the next window.
 func (p *planner) fits(pool *rules, room *room) (Reason, string) {
 	takes := p.takes(pool)
-	if room.missing(pool) || p.schedule.open == nil || p.schedule.next.from.IsZero() || !p.now.Add(takes).After(p.schedule.open.to) {
+	if room.missing(pool) || p.schedule.open == nil || p.schedule.next.from.IsZero() ||
+		!p.now.Add(takes).After(p.schedule.open.to) {
 		return "", ""
 	}
 	if why := p.fitsNowhere(pool); why != "" {

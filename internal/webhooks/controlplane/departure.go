@@ -46,7 +46,7 @@ func membershipOf(status *controlplanev1.EtcdStatus, machines collections.Machin
 	membership := quorum.Membership{
 		Known:  true,
 		Agreed: ptr.Deref(status.Agreed, false),
-		Age:    now.Sub(status.ObservedTime.Time),
+		Age:    controlplane.ReadingAge(status, now),
 	}
 	for _, read := range status.Members {
 		membership.Members = append(membership.Members, controlplane.MemberFrom(read))
@@ -111,8 +111,8 @@ func (d *departure) others(filter collections.Func) []string {
 	return slices.Sorted(slices.Values(others.Names()))
 }
 
-// leavingUnknown counts the other Machines that are being deleted and whose member is not known: where this one's is not
-// known either, each takes one of those that may be its own.
+// leavingUnknown counts the other Machines that are being deleted and whose member is not known. Where this one's is
+// not known either, each takes one of those that may be its own.
 func (d *departure) leavingUnknown() int {
 	unknown := 0
 	for _, name := range d.leaving() {

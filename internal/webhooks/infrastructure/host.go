@@ -276,8 +276,8 @@ func validateAbandon(path *field.Path, host *infrav1.QuoinHost) field.ErrorList 
 		// A retry would have it reset.
 		asks = infrav1.VerifyOnlyAnnotation
 	}
-	refusal := "the host answered when it was last asked, and the volumes of its Node would be freed while it runs: switch " +
-		"it off, and say so when its condition Reachable is False; to have it asked now: " + command(asks, "")
+	refusal := "the host answered when it was last asked, and the volumes of its Node would be freed while it runs: " +
+		"switch it off, and say so when its condition Reachable is False; to have it asked now: " + command(asks, "")
 	if host.Spec.ConsumerRef != nil {
 		refusal += "; to let its Machine go once it is Quarantined, or cannot be cleaned, while it may run: " +
 			command(infrav1.ReleaseUncleanAnnotation, host.ProviderID())
@@ -372,8 +372,8 @@ func hasClaim(machine *infrav1.QuoinMachine, host *infrav1.QuoinHost) bool {
 	return false
 }
 
-// validateAddressIsNew refuses the address of another host. One of another namespace counts only after it was inspected,
-// so that whoever registered it can log in there: who only names a machine first must not keep its owner out. Of two
+// validateAddressIsNew refuses the address of another host. One of another namespace counts only once it was inspected, so
+// that whoever registered it can log in there: who only names a machine first must not keep its owner out. Of two
 // objects that do describe one machine, the owner record there lets one work.
 func (w *HostWebhook) validateAddressIsNew(ctx context.Context, host *infrav1.QuoinHost) (field.ErrorList, error) {
 	var hosts infrav1.QuoinHostList
