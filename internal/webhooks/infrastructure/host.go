@@ -372,9 +372,9 @@ func hasClaim(machine *infrav1.QuoinMachine, host *infrav1.QuoinHost) bool {
 	return false
 }
 
-// validateAddressIsNew refuses the address of another host. One of another namespace counts only once it was inspected, so
-// that whoever registered it can log in there: who only names a machine first must not keep its owner out. Of two
-// objects that do describe one machine, the owner record there lets one work.
+// validateAddressIsNew refuses the address of another host. One of another namespace counts only once it was inspected,
+// so that whoever registered it can log in: who only names a machine first must not keep its owner out. Of two objects
+// that do describe one machine, the owner record there lets one work.
 func (w *HostWebhook) validateAddressIsNew(ctx context.Context, host *infrav1.QuoinHost) (field.ErrorList, error) {
 	var hosts infrav1.QuoinHostList
 	if err := w.Client.List(ctx, &hosts, client.UnsafeDisableDeepCopy, fieldindex.HostsAtAddress(host)); err != nil {
