@@ -283,13 +283,22 @@ func (r *awkRun) exec(n awkNode) awkFlow {
 	return ""
 }
 
+// awkVerb is one place of a format for a value.
+var awkVerb = regexp.MustCompile(`%[-+ #0]*[0-9]*(\.[0-9]*)?[a-zA-Z]`)
+
 func (r *awkRun) format(args []awkNode) string {
 	if len(args) == 0 {
 		return ""
 	}
+	verbs := awkVerb.FindAllString(strings.ReplaceAll(r.eval(args[0]).String(), "%%", ""), -1)
 	var words []string
-	for _, arg := range args[1:] {
-		words = append(words, r.eval(arg).String())
+	for i, arg := range args[1:] {
+		value := r.eval(arg)
+		word := value.String()
+		if i < len(verbs) && strings.HasSuffix(verbs[i], "c") && value.isNum && value.text == "" {
+			word = string([]byte{byte(math.Mod(value.num, 256))}) // the one with this number
+		}
+		words = append(words, word)
 	}
 	// The text is unescaped already: what looks like an escape now is none.
 	format := strings.ReplaceAll(r.eval(args[0]).String(), `\`, `\\`)
