@@ -138,6 +138,7 @@ quoin_left() {
 	echo 'traced tool'
 }
 
+# quoin_left_kinds <directory of Quoin>: by each of the kinds of things that a cluster leaves.
 quoin_left_kinds() {
 	quoin_left_node "$1"
 	quoin_left_rules
