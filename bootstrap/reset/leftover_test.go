@@ -337,13 +337,53 @@ func stepsOf(t *testing.T, o Options) string {
 	return all.String()
 }
 
+// together are the rows in groups that one host can show: those that stay, each with a finding of its own, and each of the
+// others alone. What is taken away or mounted would hide what another one left.
+func together(all []leftover) [][]leftover {
+	var groups [][]leftover
+	var many []leftover
+	for _, l := range all {
+		alone := l.fate != stays || l.found == "" || strings.Contains(l.make, "mount ") || strings.Contains(l.what, "removed")
+		if alone || slices.ContainsFunc(many, func(other leftover) bool { return other.found == l.found }) {
+			groups = append(groups, []leftover{l})
+		} else {
+			many = append(many, l)
+		}
+	}
+	return append(groups, many)
+}
+
+// allStay makes one host dirty in all the ways: each is found before and after the reset, and nothing else.
+func allStay(t *testing.T, rows []leftover, o Options) {
+	t.Helper()
+	g := NewWithT(t)
+	all := leftover{}
+	for _, l := range rows {
+		all.make += "(\n" + l.make + "\n) || echo FAILED\n"
+	}
+	before, after, anew, out, _ := dirtySandbox(t, all, o)
+	g.Expect(anew).NotTo(ContainSubstring("found "), out)
+	g.Expect(after.Findings).To(HaveLen(len(rows)), out)
+	for _, l := range rows {
+		itself := ContainElement(And(HaveField("What", ContainSubstring(l.found)),
+			HaveField("Fix", ContainSubstring("spec.cleaning.ignoreChanges"))))
+		g.Expect(before.Findings).To(itself, l.what)
+		g.Expect(after.Findings).To(itself, l.what)
+	}
+}
+
 // The table of docs/trust.md is what the scripts do: to a host that was made dirty in each way.
 func TestWhatAClaimMayLeaveBehind(t *testing.T) {
 	o := inspected(t)
 	var table strings.Builder
 	table.WriteString("| what a claim may leave behind | the reset | the verification | the inspection, registered anew |\n" +
 		"|---|---|---|---|\n")
-	for _, l := range leftovers {
+	for _, rows := range together(leftovers) {
+		if len(rows) > 1 {
+			t.Run(fmt.Sprintf("%d at once", len(rows)), func(t *testing.T) { allStay(t, rows, o) })
+			continue
+		}
+		l := rows[0]
 		t.Run(l.what, func(t *testing.T) {
 			g := NewWithT(t)
 			before, after, anew, out, lacks := dirtySandbox(t, l, o)
@@ -374,6 +414,8 @@ func TestWhatAClaimMayLeaveBehind(t *testing.T) {
 				g.Expect(after.Findings).To(BeEmpty(), out)
 			}
 		})
+	}
+	for _, l := range leftovers {
 		cleans, finds, anew := "removes it", "finds it", "finds it"
 		if l.fate != named {
 			anew = "**takes it for the host's own**"

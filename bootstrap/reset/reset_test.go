@@ -52,6 +52,7 @@ mount --bind ` + dir + `/etc /etc
 mount -t tmpfs none /var/lib
 mount -t tmpfs none /run
 mount -t tmpfs none /var/log
+mount -t tmpfs none /usr/local/bin
 ip link set lo up
 PATH=` + dir + `:$PATH
 QUOIN_ROOT=/var/lib/quoin QUOIN_RUN_DIR=/var/lib/quoin/runs/reset D=` + dir + `
