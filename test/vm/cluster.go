@@ -175,7 +175,7 @@ data:
     apiVersion: kubelet.config.k8s.io/v1beta1
     kind: KubeletConfiguration
     authentication: {anonymous: {enabled: false}, webhook: {enabled: true},
-	x509: {clientCAFile: /etc/kubernetes/pki/ca.crt}}
+      x509: {clientCAFile: /etc/kubernetes/pki/ca.crt}}
     authorization: {mode: Webhook}
     cgroupDriver: systemd
     clusterDNS: [10.96.0.10]
