@@ -114,7 +114,7 @@ func newBench(t *testing.T) *bench {
 			t.Logf("console: %s", console[max(0, len(console)-4000):])
 		}
 	})
-	b.bmc = newBMC(t, uuid, b.machine)
+	b.bmc = newBMC(t, uuid, serial, b.machine)
 	b.manage(t)
 	return b
 }
@@ -135,7 +135,7 @@ func must(t *testing.T, err error) {
 }
 
 // newBMC has no PowerCycle, so a cycle is a reset of the running process.
-func newBMC(t *testing.T, uuid string, computer redfishtest.Computer) *redfishtest.Server {
+func newBMC(t *testing.T, uuid, serial string, computer redfishtest.Computer) *redfishtest.Server {
 	bmc := redfishtest.New(redfishtest.Options{
 		ResetTypes: []string{"On", "ForceOff", "GracefulShutdown", "ForceRestart"}, Computer: computer,
 		Identify: func(string) (string, string, string) { return uuid, serial, "" },
@@ -301,7 +301,7 @@ func registers(b *bench) {
 	b.secret("ssh", corev1.SecretTypeSSHAuth, map[string][]byte{corev1.SSHAuthPrivateKey: b.private})
 	b.secret("bmc", corev1.SecretTypeBasicAuth, account)
 	b.secret("another-bmc", corev1.SecretTypeBasicAuth, account)
-	another := newBMC(b.t, redfishtest.UUID("another"), b.machine)
+	another := newBMC(b.t, redfishtest.UUID("another"), "QUOIN-VM-2", b.machine)
 	b.Expect(b.plane.Client.Create(ctx, &infrav1.QuoinHost{
 		ObjectMeta: metav1.ObjectMeta{Namespace: b.key.Namespace, Name: b.key.Name},
 		Spec: infrav1.QuoinHostSpec{
