@@ -107,7 +107,7 @@ func FuzzBaseline(f *testing.F) {
 
 // A file and a link are one trace each, which says what they are, whatever their names and targets are.
 func FuzzTracedNames(f *testing.F) {
-	for _, name := range []string{"a", "a b", "a\nb", "a\n", "-n", "*", "'", `"\`, "$(x)", "\x01\x7f", "gr\u00fcn", "\xff", "#"} {
+	for _, name := range []string{"a", "a b", "a\nb", "a\n", "-n", "*", "'", `"\`, "$(x)", "\x01\x7f", "gr\u00fcn", "\xff", "#", "\xae\x0f"} {
 		f.Add(name)
 	}
 	f.Fuzz(tracesOneFile)

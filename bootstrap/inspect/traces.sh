@@ -18,7 +18,7 @@ quoin_line() {
 	case $1 in
 	*[[:cntrl:]]* | \$\'*)
 		line=$(printf '%s' "$1" | od -An -v -tu1 | LC_ALL=C awk '{ for (i = 1; i <= NF; i++)
-			printf $i < 32 || $i == 127 || $i == 92 || $i == 39 ? "\\%03o" : "%c", $i + 0 }')
+			printf $i < 32 || 126 < $i || $i == 92 || $i == 39 ? "\\%03o" : "%c", $i + 0 }')
 		line="\$'$line'"
 		;;
 	esac
