@@ -418,6 +418,7 @@ func (c *court) moveTo(
 	for _, host := range c.quoinHosts(from) {
 		was[host.Name] = host
 	}
+	c.until("nothing that is left to do in the cluster", c.strayNode)
 	machines, members := c.identities()
 	trees, changing := c.trees(), c.changing()
 
@@ -466,6 +467,25 @@ func (c *court) moveTo(
 	g.Expect(c.machines()).To(HaveLen(len(machines)))
 	g.Expect(c.changedSince(trees)).To(BeEmpty(), "a move changes no host")
 	g.Expect(changing()).To(BeEmpty(), "programs that could change a host, though the move is over")
+}
+
+// strayNode names a Node whose Machine is gone: Cluster API gives its deletion up after a few seconds, and Quoin deletes
+// it once its kubelet is known to have stopped, for which a host of the control plane is held.
+func (c *court) strayNode() string {
+	machines := &clusterv1.MachineList{}
+	if err := c.plane.Client.List(c.t.Context(), machines, client.InNamespace(c.options.name)); err != nil {
+		return err.Error()
+	}
+	names := sets.New[string]()
+	for _, machine := range machines.Items {
+		names.Insert(machine.Status.NodeRef.Name)
+	}
+	for node := range c.inside().nodes {
+		if !names.Has(node) {
+			return "Node " + node + " has no Machine any more"
+		}
+	}
+	return ""
 }
 
 // shows are programs that only show what a host has, and ownerRecorded what keeps the record of who may change it.
