@@ -261,7 +261,6 @@ func validateSpec(spec *controlplanev1.QuoinControlPlaneSpec) field.ErrorList {
 	reasons = append(reasons, validateMachineMetadata(template.Child("metadata"), &spec.MachineTemplate.ObjectMeta)...)
 	reasons = append(reasons, validateReadinessGates(template.Child("spec", "readinessGates"),
 		spec.MachineTemplate.Spec.ReadinessGates)...)
-	reasons = append(reasons, validateKubeadmConfigSpec(path.Child("kubeadmConfigSpec"), &spec.KubeadmConfigSpec)...)
 	reasons = append(reasons, validateBackup(path.Child("backup"), spec.Backup, &spec.KubeadmConfigSpec)...)
 	return reasons
 }

@@ -171,7 +171,7 @@ func TestControlPlaneSpec(t *testing.T) {
 		"a name of etcd's members": {configuration(func(c *bootstrapv1.ClusterConfiguration) {
 			c.Etcd.Local.ExtraArgs = []bootstrapv1.Arg{{Name: "quota-backend-bytes", Value: ptr.To("1")},
 				{Name: "name", Value: ptr.To("one")}}
-		}), "etcd.local.extraArgs[1]"},
+		}), "etcd.local.extraArgs[name]"},
 		"both kinds of etcd": {func(c *controlplanev1.QuoinControlPlane) {
 			externalEtcd(c)
 			c.Spec.KubeadmConfigSpec.ClusterConfiguration.Etcd.Local.ImageTag = "3.6.8-0"

@@ -29,8 +29,6 @@ func validateControlPlaneTemplate(
 	reasons := resource.ObjectMeta.Validate(path.Child("metadata"))
 	reasons = append(reasons, validateMachineMetadata(path.Child("spec", "machineTemplate", "metadata"),
 		&resource.Spec.MachineTemplate.ObjectMeta)...)
-	reasons = append(reasons, validateKubeadmConfigSpec(path.Child("spec", "kubeadmConfigSpec"),
-		&resource.Spec.KubeadmConfigSpec)...)
 	reasons = append(reasons, validateBackup(path.Child("spec", "backup"), resource.Spec.Backup,
 		&resource.Spec.KubeadmConfigSpec)...)
 	if len(template.OwnerReferences) > 0 { // a move or a restore brings along what was admitted before

@@ -48,9 +48,10 @@ func validateKubeadmConfigSpec(path *field.Path, spec *bootstrapv1.KubeadmConfig
 				"give a version of CoreDNS, such as v1.14.2; leave it out to take the one that belongs to the version"))
 		}
 	}
-	for i, arg := range cluster.Etcd.Local.ExtraArgs {
+	for _, arg := range cluster.Etcd.Local.ExtraArgs {
 		if arg.Name == "name" {
-			reasons = append(reasons, field.Forbidden(clusterPath.Child("etcd", "local", "extraArgs").Index(i),
+			// By its name, which stays when another one is put before it: see unlessBefore.
+			reasons = append(reasons, field.Forbidden(clusterPath.Child("etcd", "local", "extraArgs").Key(arg.Name),
 				"etcd members have the names of their Nodes, by which kubeadm finds them: leave name out"))
 		}
 	}

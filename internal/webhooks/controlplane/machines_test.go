@@ -43,6 +43,12 @@ func tainted(keys ...string) change {
 	}
 }
 
+// named gives etcd's members names of their own, which an earlier release admitted, and images whose tag is none.
+var named = configuration(func(c *bootstrapv1.ClusterConfiguration) {
+	c.Etcd.Local.ImageTag = "3.6.8 "
+	c.Etcd.Local.ExtraArgs = []bootstrapv1.Arg{{Name: "name", Value: ptr.To("one")}}
+})
+
 // propagateTaints for the length of a test.
 func propagateTaints(t *testing.T, enabled bool) {
 	t.Helper()
@@ -131,9 +137,16 @@ func TestMachinesThatWereAdmitted(t *testing.T) {
 			tainted("a")(c)
 			replicas(3)(c)
 		}, ""},
-		"a first taint":         {unchanged, tainted("a"), "MachineTaintPropagation"},
-		"the days, wrong again": {certificates(0, 90, 90), certificates(0, 90, 91), "certificatesExpiryDays"},
-		"the days, right now":   {certificates(0, 90, 90), certificates(0, 90, 89), ""},
+		"something else beside names of members": {named, func(c *controlplanev1.QuoinControlPlane) {
+			named(c)
+			local := &c.Spec.KubeadmConfigSpec.ClusterConfiguration.Etcd.Local
+			local.ExtraArgs = append([]bootstrapv1.Arg{{Name: "quota", Value: ptr.To("1")}}, local.ExtraArgs...)
+		}, ""},
+		"names of members, right now": {named, unchanged, ""},
+		"names of members":            {unchanged, named, "etcd.local.extraArgs[name]"},
+		"a first taint":               {unchanged, tainted("a"), "MachineTaintPropagation"},
+		"the days, wrong again":       {certificates(0, 90, 90), certificates(0, 90, 91), "certificatesExpiryDays"},
+		"the days, right now":         {certificates(0, 90, 90), certificates(0, 90, 89), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := (&ControlPlaneWebhook{}).ValidateUpdate(t.Context(), controlPlane(c.before), controlPlane(c.after))
@@ -145,7 +158,8 @@ func TestMachinesThatWereAdmitted(t *testing.T) {
 // What an earlier release admitted is moved with its Cluster, which is paused meanwhile.
 func TestMachinesThatAreMoved(t *testing.T) {
 	for _, paused := range []bool{true, false} {
-		for name, fault := range map[string]change{"certificates": certificates(0, 90, 90), "taints": tainted("a")} {
+		for name, fault := range map[string]change{"certificates": certificates(0, 90, 90), "taints": tainted("a"),
+			"names of members": named} {
 			t.Run(fmt.Sprintf("%s, paused %t", name, paused), func(t *testing.T) {
 				g := NewWithT(t)
 				moved := controlPlane(fault)
