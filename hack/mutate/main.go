@@ -6,7 +6,9 @@
 //	go run ./hack/mutate [--files leave.go] [--shard 1/4] [--changed-since main] internal/quorum internal/etcd/read.go ...
 //
 // A survivor is mended by a test, or listed in equivalents.txt with the reason why it changes nothing: a line of
-// "file function: mutated text  # reason", by text and not by line number, so that it outlives changes beside it.
+// "file function: mutated text  # reason", by text and not by line number, so that it outlives changes beside it. One
+// that ran out of time may have been noticed, or survived on a slow machine: it fails the run like a survivor, and is
+// tried again with a longer --timeout, or listed when it has a loop go on for ever.
 //
 // Of other tools, go-mutesting lists equivalents by the MD5 of the mutated file, so that each edit of the file outdates
 // them; gremlins says itself that it does not suit big modules; ooze runs a whole suite for each mutant. Here the list
@@ -60,8 +62,8 @@ func main() {
 	}
 }
 
-// run mutates packages, and returns how many survivors are not listed and how many entries of the list are stale. Cut
-// short, it tells the totals so far.
+// run mutates packages, and returns how many survivors and mutants that ran out of time are not listed, and how many
+// entries of the list are stale. Cut short, it tells the totals so far.
 func run(ctx context.Context, o options, packages []string, out io.Writer) (bad int, err error) {
 	var part, parts int
 	if _, err := fmt.Sscanf(o.shard, "%d/%d", &part, &parts); err != nil || part < 1 || part > parts {
@@ -134,17 +136,18 @@ func run(ctx context.Context, o options, packages []string, out io.Writer) (bad 
 				if err != nil {
 					return err
 				}
-				if how == survivor && listed[m.key()] != "" {
-					how = listedMutant
+				noticed := how != survivor && how != suspect
+				if !noticed && listed[m.key()] != "" {
+					how, noticed = listedMutant, true
 				}
 				became[how]++
-				if how == survivor {
+				if !noticed {
 					bad++
 				}
 				if how == survivor && !suite.covered(m) {
 					how = "not covered"
 				}
-				if how != killedMutant && how != listedMutant && how != invalidMutant {
+				if !noticed {
 					fmt.Fprintf(out, "%s:%d: %s: %s: %s\n", m.file, m.line, how, m.function, m.text)
 				}
 			}
@@ -301,7 +304,7 @@ func (s *suite) covered(m *mutant) bool {
 	})
 }
 
-// What became of a mutant. One that ran out of time is suspected to have been killed: it may loop, or the machine is slow.
+// What became of a mutant. Of one that ran out of time nothing is known: it may loop, or the machine is slow.
 const (
 	killedMutant  = "killed"
 	invalidMutant = "did not compile"

@@ -16,8 +16,8 @@ import (
 )
 
 // What no test notices is printed by its line, what is listed is not, and an entry that fits nothing is printed as
-// well. An entry is about one of several that read the same, and what runs out of time is printed but may have been
-// noticed.
+// well. An entry is about one of several that read the same. What runs out of time fails like a survivor, unless it is
+// listed.
 func TestSurvivorsAreToldUnlessListed(t *testing.T) {
 	g := NewWithT(t)
 	list := filepath.Join(t.TempDir(), "equivalents.txt")
@@ -37,16 +37,18 @@ testdata/tiny/tiny.go:13: not covered: idle: func idle() string { return *new(st
 testdata/tiny/tiny.go:18: ran out of time: Least: - n--
 testdata/tiny/tiny.go:25: survives: Later: - n++
 testdata/tiny/tiny.go:26: survives: Later: - n++ [2]
-13 mutants, 6 killed, 1 ran out of time, 0 equivalent, 6 to mend, 0 did not compile, x minutes
+13 mutants, 6 killed, 1 ran out of time, 0 equivalent, 7 to mend, 0 did not compile, x minutes
 `))
-	g.Expect(bad).To(Equal(6))
+	g.Expect(bad).To(Equal(7))
 	_, out = printed("testdata/tiny/tiny.go Grown: return age > 18  # nobody asks at eighteen\n" +
 		"testdata/tiny/tiny.go Later: - n++  # sooner\n" +
+		"testdata/tiny/tiny.go Least: - n--  # for ever\n" +
 		"testdata/tiny/tiny.go Grown: return age > 81  # nobody is so old\n")
 	g.Expect(out).NotTo(ContainSubstring("return age > 18"))
 	g.Expect(out).To(ContainSubstring("Later: - n++ [2]"))
 	g.Expect(out).To(ContainSubstring("stale: testdata/tiny/tiny.go Grown: return age > 81"))
-	g.Expect(out).To(ContainSubstring("2 equivalent, 5 to mend"))
+	g.Expect(out).NotTo(ContainSubstring("Least: - n--"))
+	g.Expect(out).To(ContainSubstring("0 ran out of time, 3 equivalent, 5 to mend"))
 }
 
 // What a case asks is run also where its body is not.
