@@ -41,4 +41,5 @@ if [ "$(id -u)" = 0 ] && [ -f /etc/debian_version ]; then
     apt-get update -qq >&2 &&
         DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${packages[@]}" >&2 && exit 0
 fi
-printf '==> not on this machine, and tests that need them are skipped: %s\n' "${lacking[*]}" >&2
+printf '==> not on this machine, and tests that need them are skipped, or fail where CI is set: %s\n' \
+    "${lacking[*]}" >&2

@@ -43,7 +43,7 @@ type voter struct {
 }
 
 // Start runs voters of these names, who have agreed on a leader when it returns. The test is skipped where there is no
-// etcd, or nothing that has a disk hang.
+// etcd; and where nothing has a disk hang, by NeedStrace.
 func Start(t *testing.T, caCert, caKey []byte, names ...string) *Cluster {
 	t.Helper()
 	g := NewWithT(t)
@@ -51,9 +51,7 @@ func Start(t *testing.T, caCert, caKey []byte, names ...string) *Cluster {
 	if assets == "" {
 		t.Skip("KUBEBUILDER_ASSETS does not say where etcd is")
 	}
-	if _, err := exec.LookPath("strace"); err != nil {
-		t.Skip("strace, which has a disk hang, is not installed")
-	}
+	NeedStrace(t)
 	ca, err := tls.X509KeyPair(caCert, caKey)
 	g.Expect(err).NotTo(HaveOccurred())
 	c := &Cluster{t: t, ca: ca, voters: map[string]*voter{}, clients: x509.NewCertPool()}
@@ -71,6 +69,19 @@ func Start(t *testing.T, caCert, caKey []byte, names ...string) *Cluster {
 		g.Eventually(func() error { return c.Put(name) }, 30*time.Second, 100*time.Millisecond).Should(Succeed())
 	}
 	return c
+}
+
+// NeedStrace skips a test where there is no strace, which slows disks down and has them hang; where CI is set it fails,
+// since nothing else shows what such a test does.
+func NeedStrace(t *testing.T) {
+	t.Helper()
+	switch _, err := exec.LookPath("strace"); {
+	case err == nil:
+	case os.Getenv("CI") != "":
+		t.Fatal("strace, which has a disk hang, is not installed: see hack/ci/tools.sh")
+	default:
+		t.Skip("strace, which has a disk hang, is not installed")
+	}
 }
 
 func (c *Cluster) run(etcd, name, peer, peers string, caCert []byte) {

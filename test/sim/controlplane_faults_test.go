@@ -5,7 +5,6 @@ package sim_test
 
 import (
 	"context"
-	"os/exec"
 	"slices"
 	"testing"
 	"time"
@@ -15,6 +14,7 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/quoin-dev/cluster-api-provider-quoin/test/etcdtest"
 	"github.com/quoin-dev/cluster-api-provider-quoin/test/sim/kube"
 )
 
@@ -152,9 +152,7 @@ func TestAVoterWhoseDiskIsSlowStaysAndOneWhoseDiskHangsGoes(t *testing.T) {
 	needsTime(t)
 	t.Parallel()
 	g := NewWithT(t)
-	if _, err := exec.LookPath("strace"); err != nil {
-		t.Skip("strace, which slows a disk down, is not installed")
-	}
+	etcdtest.NeedStrace(t)
 	// A voter is dead after five seconds of silence, which is longer than a write to a slow disk takes.
 	c := newCourt(t, courtOptions{
 		name: "disk", replicas: 3, hosts: 3, domains: 3, strategy: removeFirst, admission: true, syncs: true, haste: 6,
