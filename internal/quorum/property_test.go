@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/quoin-dev/cluster-api-provider-quoin/test/rapidtest"
 )
 
 // anyMembership draws one of up to nine members in any state.
@@ -127,7 +129,7 @@ func missing(m Membership, op Operation, terms Terms) string {
 
 // What is allowed leaves a quorum, whatever else was asked, and what cannot be known is refused.
 func TestWhatIsAllowedLeavesAQuorum(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	rapidtest.CheckAll(t, 100, func(t *rapid.T) {
 		m := anyMembership(t)
 		op, terms := anyOperation(t, m), anyTerms(t)
 		v := Judge(m, op, terms)
@@ -174,7 +176,7 @@ func TestWhatIsAllowedLeavesAQuorum(t *testing.T) {
 
 // Departures that were allowed one after another are as safe as when they end at the same time.
 func TestDeparturesDoNotMeet(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	rapidtest.CheckAll(t, 100, func(t *rapid.T) {
 		m, terms := anyMembership(t), anyTerms(t)
 		terms.Desired = rapid.SampledFrom([]int{1, 3, 5}).Draw(t, "wanted")
 		for i := range m.Members {
@@ -214,7 +216,7 @@ func TestDeparturesDoNotMeet(t *testing.T) {
 
 // A voter that stays and gets well never makes a departure unsafe.
 func TestBetterSurvivorsNeverForbid(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	rapidtest.CheckAll(t, 100, func(t *rapid.T) {
 		m, terms := anyMembership(t), anyTerms(t)
 		op := anyOperation(t, m)
 		if op.Kind != Remove && op.Kind != Depart || !Judge(m, op, terms).Allowed {
@@ -235,7 +237,7 @@ func TestBetterSurvivorsNeverForbid(t *testing.T) {
 
 // Neither the order of members nor a second look changes a verdict.
 func TestVerdictDependsOnNothingElse(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	rapidtest.CheckAll(t, 100, func(t *rapid.T) {
 		m := anyMembership(t)
 		op, terms := anyOperation(t, m), anyTerms(t)
 		first := Judge(m, op, terms)

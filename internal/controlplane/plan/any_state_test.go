@@ -14,12 +14,13 @@ import (
 
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/quorum"
+	"github.com/quoin-dev/cluster-api-provider-quoin/test/rapidtest"
 )
 
 // Whatever state a control plane is in, however impossible, there is one step, which says why and names a Machine that
 // exists, or one that a recovery recorded, and what only waits agrees to no second one.
 func TestAnyStateHasAStepThatIsWhole(t *testing.T) {
-	checkAll(t, 20000, func(t *rapid.T) {
+	rapidtest.CheckAll(t, 20000, func(t *rapid.T) {
 		s := anyState(t)
 		step := Assess(s).Step
 		if wrong := cmp.Or(incomplete(s, step), endless(step), forgetful(facts{s}, step)); wrong != "" {

@@ -4,20 +4,18 @@
 package plan
 
 import (
-	"flag"
 	"fmt"
 	"regexp"
 	"slices"
-	"strconv"
 	"testing"
 	"time"
 
-	. "github.com/onsi/gomega"
 	"pgregory.net/rapid"
 
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/quorum"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew"
+	"github.com/quoin-dev/cluster-api-provider-quoin/test/rapidtest"
 )
 
 // What histories draw besides orders, users and the pace of Machines.
@@ -73,7 +71,7 @@ func TestPromisesHoldAlways(t *testing.T) {
 		}
 	}()
 	// Histories are cheap: enough of them that every broken rule was met when it was tried.
-	checkAll(t, enough, func(t *rapid.T) {
+	rapidtest.CheckAll(t, enough, func(t *rapid.T) {
 		w := newWorld(rapid.SampledFrom([]int{1, 3, 5}).Draw(t, "replicas"), "v1.30.0")
 		w.drawn = drawn
 		histories++
@@ -175,27 +173,6 @@ func TestPromisesHoldAlways(t *testing.T) {
 		w.leaveAlone(rapid.Bool().Draw(t, "no host to spare"))
 		w.bringUp(t)
 	})
-}
-
-// checkAll checks as much as -rapid.checks asks for; enough where it says nothing. Near the end of a test's time rapid
-// ends early, and is content: here that is an error.
-func checkAll(t *testing.T, enough int, property func(*rapid.T)) {
-	t.Helper()
-	checks := flag.Lookup("rapid.checks")
-	if checks.Value.String() == checks.DefValue {
-		NewWithT(t).Expect(checks.Value.Set(strconv.Itoa(enough))).To(Succeed())
-		defer func() { _ = checks.Value.Set(checks.DefValue) }()
-	}
-	asked, err := strconv.Atoi(checks.Value.String())
-	NewWithT(t).Expect(err).NotTo(HaveOccurred())
-	checked := 0
-	rapid.Check(t, func(t *rapid.T) {
-		property(t)
-		checked++
-	})
-	if checked < asked {
-		t.Errorf("only %d of %d were checked before the time was over", checked, asked)
-	}
 }
 
 // want has so many replicas be asked for. Where they are fewer, so are those that a Machine that was deleted before had to

@@ -12,6 +12,7 @@ import (
 
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/quorum"
+	"github.com/quoin-dev/cluster-api-provider-quoin/test/rapidtest"
 )
 
 // recoveryWorld is a control plane of which one Machine is cut off from all others, whose members go on, and a person
@@ -31,7 +32,7 @@ type recoveryWorld struct {
 // messages say, the recovery comes to its end.
 func TestNobodySurvivesBesideAQuorum(t *testing.T) {
 	drawn := map[string]int{}
-	checkAll(t, 2000, func(t *rapid.T) {
+	rapidtest.CheckAll(t, 2000, func(t *rapid.T) {
 		w := cutOffSurvivor(t)
 		for range rapid.IntRange(0, 30).Draw(t, "turns") {
 			switch rapid.IntRange(0, 4).Draw(t, "event") {

@@ -13,13 +13,14 @@ import (
 
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/quorum"
+	"github.com/quoin-dev/cluster-api-provider-quoin/test/rapidtest"
 )
 
 // Whatever state Machines, members and hosts are in, and whoever calls them ill, no step costs the quorum, takes a
 // second Machine, or touches anything while the quorum is lost or hosts went away together.
 func TestRemediationPromises(t *testing.T) {
 	// States are cheap: enough of them that every broken rule was met when it was tried.
-	checkAll(t, 10000, func(t *rapid.T) {
+	rapidtest.CheckAll(t, 10000, func(t *rapid.T) {
 		s := anyIllness(t)
 		step := Assess(s).Step
 		t.Logf("%s", tell(step))
