@@ -5,6 +5,7 @@ package etcdbackup
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -12,6 +13,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/cluster-api/util/annotations"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -73,12 +75,35 @@ func (r *Reconciler) look(s *reconciliation, t *target) {
 	})
 }
 
-// lastGood is the last good snapshot that status has of a store; nil when it has none, or that of another one.
+// lastGood is the last good snapshot that is recorded of a store; nil when none is, or that of another one.
 func (s *reconciliation) lastGood(t *target) *controlplanev1.BackupRecord {
+	var last *controlplanev1.BackupRecord
 	if status := s.controlPlane.Status.Backup; status != nil && status.Store == t.store {
-		return status.LastGood
+		last = status.LastGood
 	}
-	return nil
+	var c carried
+	// What cannot be read is as good as none.
+	_ = json.Unmarshal([]byte(s.controlPlane.Annotations[controlplanev1.LastGoodSnapshotAnnotation]), &c)
+	if c.LastGood != nil && c.Store == t.store && (last == nil || last.Time.Before(&c.LastGood.Time)) {
+		last = c.LastGood
+	}
+	return last
+}
+
+// carried is what goes along with a control plane that is moved to another management cluster.
+type carried struct {
+	Store    string                       `json:"store"`
+	LastGood *controlplanev1.BackupRecord `json:"lastGood"`
+}
+
+// carry has the last good snapshot go along; nothing when there is none.
+func (s *reconciliation) carry(store string, last *controlplanev1.BackupRecord) {
+	if last == nil {
+		delete(s.controlPlane.Annotations, controlplanev1.LastGoodSnapshotAnnotation)
+		return
+	}
+	raw, _ := json.Marshal(carried{Store: store, LastGood: last}) // none of it can fail
+	annotations.AddAnnotations(s.controlPlane, map[string]string{controlplanev1.LastGoodSnapshotAnnotation: string(raw)})
 }
 
 // isRecord reports whether a snapshot is the one of a record, and not another one under its name.

@@ -68,6 +68,49 @@ func TestTheLastGoodSnapshotIsMissedWhenTheStoreHasOnlyOlderOnes(t *testing.T) {
 	w.Expect(w.condition().Status).To(Equal(metav1.ConditionTrue))
 }
 
+// A move of the objects drops status, and what is taken away meanwhile is missed all the same.
+func TestTheLastGoodSnapshotIsMissedAfterAMove(t *testing.T) {
+	w, older, newer := two(t)
+	w.moved()
+	w.remove(newer.Name)
+	w.quorum = false
+	w.settle()
+	w.Expect(w.events()).To(ContainElement(HavePrefix("Warning SnapshotMissing ")))
+	w.Expect(w.status().LastGood).To(Equal(newer))
+
+	// Nor does a recovery begin with the older one unawares.
+	w.moved()
+	w.recover(older.Name, "", "Fetching")
+	w.reconcile()
+	w.settle()
+	w.Expect(w.status().Restore.Message).To(ContainSubstring(newer.SHA256))
+
+	// Another store has nothing to miss, and what nobody can read says nothing.
+	for _, change := range []func(*controlplanev1.QuoinControlPlane){
+		func(p *controlplanev1.QuoinControlPlane) { p.Spec.Backup.Store.Volume.Path = "elsewhere" },
+		func(p *controlplanev1.QuoinControlPlane) {
+			p.Annotations[controlplanev1.LastGoodSnapshotAnnotation] = "{"
+		},
+	} {
+		w, _, newer := two(t)
+		w.remove(newer.Name)
+		w.moved()
+		w.edit(change)
+		w.settle()
+		w.Expect(w.events()).NotTo(ContainElement(ContainSubstring("SnapshotMissing")))
+	}
+}
+
+// moved is what a move of the objects to another management cluster leaves.
+func (w *world) moved() {
+	w.t.Helper()
+	controlPlane := w.controlPlane()
+	before := controlPlane.DeepCopy()
+	controlPlane.Status.Backup, controlPlane.Status.Conditions = nil, nil
+	w.Expect(w.api.Status().Patch(w.t.Context(), controlPlane, client.MergeFrom(before))).To(Succeed())
+	w.restart()
+}
+
 // The name of the last good one with other data is not the last good one.
 func TestTheLastGoodSnapshotIsMissedUnderADigestOfItsOwn(t *testing.T) {
 	w, _, newer := two(t)

@@ -21,6 +21,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/util/annotations"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
@@ -122,7 +123,8 @@ func (w *world) recover(snapshot, identity, state string) {
 		controlPlane.Spec.Recovery = &controlplanev1.EtcdRecovery{ID: "r1", Machine: "m1",
 			Snapshot: &controlplanev1.RecoverySnapshot{Name: snapshot, SHA256: w.sha256}}
 		controlPlane.Spec.Recovery.Snapshot.IdentityRef.Name = identity
-		controlPlane.Annotations = map[string]string{controlplanev1.RecoveryAnnotation: `{"id":"r1","state":"` + state + `"}`}
+		annotations.AddAnnotations(controlPlane,
+			map[string]string{controlplanev1.RecoveryAnnotation: `{"id":"r1","state":"` + state + `"}`})
 	})
 }
 

@@ -76,6 +76,7 @@ func (s *reconciliation) setStatus() {
 		if s.known.missing != nil {
 			status.LastGood = s.known.missing
 		}
+		s.carry(status.Store, status.LastGood)
 	}
 	status.NextTime = metav1.Time{}
 	if schedule, err := backup.ParseSchedule(s.controlPlane.Spec.Backup.Schedule); err == nil && s.known.newest != nil {
@@ -143,7 +144,8 @@ func (s *reconciliation) setCondition() {
 
 // clear takes away what was reported while a backup was configured.
 func (r *Reconciler) clear(ctx context.Context, controlPlane *controlplanev1.QuoinControlPlane) error {
-	if controlPlane.Status.Backup == nil &&
+	_, carries := controlPlane.Annotations[controlplanev1.LastGoodSnapshotAnnotation]
+	if controlPlane.Status.Backup == nil && !carries &&
 		!conditions.Has(controlPlane, controlplanev1.ControlPlaneBackupHealthyCondition) {
 		return nil
 	}
@@ -152,6 +154,7 @@ func (r *Reconciler) clear(ctx context.Context, controlPlane *controlplanev1.Quo
 		return err
 	}
 	controlPlane.Status.Backup = nil
+	delete(controlPlane.Annotations, controlplanev1.LastGoodSnapshotAnnotation)
 	conditions.Delete(controlPlane, controlplanev1.ControlPlaneBackupHealthyCondition)
 	return apierr.IgnoreGone(helper.Patch(ctx, controlPlane, ownedCondition))
 }

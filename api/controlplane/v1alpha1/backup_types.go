@@ -150,6 +150,10 @@ type BackupBucket struct {
 	CredentialsRef SecretReference `json:"credentialsRef,omitempty,omitzero"`
 }
 
+// LastGoodSnapshotAnnotation on a QuoinControlPlane holds, as JSON, status.backup.lastGood and store, so that a move of
+// the objects, which drops status, does not forget which snapshot is the last good one.
+const LastGoodSnapshotAnnotation = "controlplane.cluster.x-k8s.io/quoin-last-good-snapshot"
+
 // EtcdBackupStatus is what is known of the snapshots.
 // +kubebuilder:validation:MinProperties=1
 type EtcdBackupStatus struct {
