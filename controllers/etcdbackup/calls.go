@@ -37,6 +37,8 @@ type found struct {
 	count              int32
 	// missing is the last good snapshot of status when only older ones are there.
 	missing *controlplanev1.BackupRecord
+	// unsigned: no key of today has signed the newest one.
+	unsigned bool
 	// took is how long a new snapshot took, and where it went; retention says what of old ones could not be deleted.
 	took      time.Duration
 	where     string
@@ -68,8 +70,12 @@ func (r *Reconciler) look(s *reconciliation, t *target) {
 		if err != nil {
 			return found{}, fmt.Errorf("%w: %w", backup.ErrStore, err)
 		}
-		if !slices.ContainsFunc(all, func(m backup.Metadata) bool { return isRecord(m, last) }) {
+		of := func(m backup.Metadata) bool { return isRecord(m, last) }
+		switch at := slices.IndexFunc(all, of); {
+		case at < 0:
 			result.missing = last
+		case result.newest == nil || !all[at].Time.After(r.now()):
+			result.newest, result.unsigned = &all[at], !slices.ContainsFunc(good, of)
 		}
 		return result, nil
 	})
@@ -207,7 +213,7 @@ func (r *Reconciler) collect(ctx context.Context, s *reconciliation) {
 	if result.missing != nil && s.known.missing == nil {
 		r.event(s, corev1.EventTypeWarning, "SnapshotMissing", missed(result.missing, result.newest))
 	}
-	s.known.store, s.known.missing = result.store, result.missing
+	s.known.store, s.known.missing, s.known.unsigned = result.store, result.missing, result.unsigned
 	observeNewest(client.ObjectKeyFromObject(s.controlPlane), result.newest)
 	if op == opLook {
 		// The one that failed before this process began is not tried again at once: it may be why this process began.

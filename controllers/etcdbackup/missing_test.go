@@ -143,10 +143,8 @@ func TestNoSnapshotIsMissedThatWentByTheSpec(t *testing.T) {
 			}
 			w.events()
 		},
-		"retention has deleted it, and who took the newer one was killed before it reported": func(
-			w *world, older, _ *controlplanev1.BackupRecord,
-		) {
-			w.remove(older.Name)
+		"who took the newer one was killed before it reported": func(w *world, older, _ *controlplanev1.BackupRecord) {
+			w.edit(func(controlPlane *controlplanev1.QuoinControlPlane) { controlPlane.Annotations = nil })
 			controlPlane := w.controlPlane()
 			before := controlPlane.DeepCopy()
 			controlPlane.Status.Backup.LastGood = older
@@ -176,6 +174,46 @@ func TestNoSnapshotIsMissedThatWentByTheSpec(t *testing.T) {
 			w.Expect(w.condition()).NotTo(HaveField("Reason", controlplanev1.SnapshotMissingReason))
 		})
 	}
+}
+
+// A signing key that is dropped does not make an older snapshot, which another one has signed, the last good one.
+func TestTheLastGoodSnapshotStaysWhenItsKeyIsDropped(t *testing.T) {
+	spec := toVolume("")
+	spec.EncryptionKeyRef.Name = "keys"
+	w := newWorld(t, spec)
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: "keys"},
+		Data: map[string][]byte{"recipients": []byte("age1ql3z7hjy54pw3hyww5ayyfg7zqgvc7w3j2elw8zmrj2kg5sfn9aqmcac8p")}}
+	w.Expect(w.api.Create(t.Context(), secret)).To(Succeed())
+	sign := func(keys ...string) {
+		secret := &corev1.Secret{}
+		w.Expect(w.api.Get(t.Context(), client.ObjectKey{Namespace: key.Namespace, Name: "keys"}, secret)).To(Succeed())
+		secret.Data["signing"] = []byte(strings.Join(keys, "\n"))
+		w.Expect(w.api.Update(t.Context(), secret)).To(Succeed())
+	}
+	stays, dropped := strings.Repeat("s", 64), strings.Repeat("d", 64)
+	for _, keys := range [][]string{{stays}, {dropped, stays}} {
+		sign(keys...)
+		w.now = w.now.Add(time.Hour)
+		w.request()
+		w.now = w.now.Add(2 * time.Second)
+		w.settle()
+	}
+	last := w.status().LastGood
+	w.Expect(w.asked).To(HaveLen(2))
+	sign(stays)
+	w.quorum = false
+	w.restart()
+	w.settle()
+	w.Expect(w.status().LastGood).To(Equal(last))
+	w.Expect(w.events()).NotTo(ContainElement(ContainSubstring("SnapshotMissing")))
+
+	// One that can be told from others by its signature is taken at once, without a schedule too.
+	w.quorum, w.now = true, w.now.Add(time.Hour)
+	w.settle()
+	w.Expect(w.status().LastGood.Time.After(last.Time.Time)).To(BeTrue())
+	w.now = w.now.Add(time.Hour)
+	w.settle()
+	w.Expect(w.asked).To(HaveLen(3))
 }
 
 // Nobody who takes away the newest ones gets a recovery to begin with an old one unawares.

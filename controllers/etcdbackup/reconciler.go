@@ -142,6 +142,8 @@ type memory struct {
 	// store is what status.backup.store becomes; missing the last good snapshot of status when only older ones are there.
 	store   string
 	missing *controlplanev1.BackupRecord
+	// unsigned: no key of today has signed the newest one, so that another is taken at once.
+	unsigned bool
 	// attempted is when this process began the last snapshot.
 	attempted time.Time
 	// failures in a row since the last success, the time and what the last one says.
@@ -275,7 +277,7 @@ func (r *Reconciler) advance(ctx context.Context, s *reconciliation) time.Durati
 		s.failWith(failed(controlplanev1.BackupSpecInvalidReason, fmt.Errorf("spec.backup.schedule: %w", err)))
 		return 0
 	}
-	if s.known.missing != nil {
+	if s.known.missing != nil || s.known.unsigned {
 		due = s.now
 	}
 	if due.IsZero() || s.now.Before(due) {
