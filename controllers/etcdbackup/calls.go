@@ -62,6 +62,10 @@ func (r *Reconciler) look(s *reconciliation, t *target) {
 			return found{}, fmt.Errorf("%w: %w", backup.ErrStore, err)
 		}
 		result := seen(t, good, r.now())
+		if len(t.signing) == 0 {
+			// Whoever can write to the store can make those that are newer than what was taken note of.
+			result.newest = newestOf(takenBy(good, last), r.now())
+		}
 		if last == nil || result.newest != nil && result.newest.Time.After(last.Time.Time) {
 			return result, nil
 		}
@@ -115,6 +119,13 @@ func (s *reconciliation) carry(store string, last *controlplanev1.BackupRecord) 
 // isRecord reports whether a snapshot is the one of a record, and not another one under its name.
 func isRecord(m backup.Metadata, record *controlplanev1.BackupRecord) bool {
 	return m.Name == record.Name && m.SHA256 == record.SHA256
+}
+
+// takenBy leaves out the snapshots that are newer than a record; all of them when there is none.
+func takenBy(good []backup.Metadata, last *controlplanev1.BackupRecord) []backup.Metadata {
+	return slices.DeleteFunc(slices.Clone(good), func(m backup.Metadata) bool {
+		return last == nil || m.Time.After(last.Time.Time)
+	})
 }
 
 func seen(t *target, good []backup.Metadata, now time.Time) found {

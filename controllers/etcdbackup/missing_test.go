@@ -4,6 +4,7 @@
 package etcdbackup
 
 import (
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
@@ -174,6 +175,72 @@ func TestNoSnapshotIsMissedThatWentByTheSpec(t *testing.T) {
 			w.Expect(w.condition()).NotTo(HaveField("Reason", controlplanev1.SnapshotMissingReason))
 		})
 	}
+}
+
+// forge puts a pair into the store that says of itself to be of a later time, as who has the store's credentials can.
+func (w *world) forge(of string, at time.Time) (name string) {
+	w.t.Helper()
+	directory := filepath.Join(w.volume, "clusters", key.Namespace, key.Name)
+	data, err := os.ReadFile(filepath.Join(directory, of))
+	w.Expect(err).NotTo(HaveOccurred())
+	sidecar, err := os.ReadFile(filepath.Join(directory, of+".json"))
+	w.Expect(err).NotTo(HaveOccurred())
+	metadata := map[string]any{}
+	w.Expect(json.Unmarshal(sidecar, &metadata)).To(Succeed())
+	name = at.UTC().Format("20060102T150405Z") + "-0123456789ab.db"
+	metadata["name"], metadata["time"] = name, at.UTC().Format(time.RFC3339)
+	for _, digest := range []string{"sha256", "snapshotSHA256"} {
+		metadata[digest] = strings.Repeat("ab", 32)
+	}
+	sidecar, err = json.Marshal(metadata)
+	w.Expect(err).NotTo(HaveOccurred())
+	w.Expect(os.WriteFile(filepath.Join(directory, name), data, 0o600)).To(Succeed())
+	w.Expect(os.WriteFile(filepath.Join(directory, name+".json"), sidecar, 0o600)).To(Succeed())
+	return name
+}
+
+// Without signing keys only what was taken here is the last good one: its digest is what a recovery relies on.
+func TestWhatSomebodyElsePutsIntoTheStoreIsNotTheLastGoodSnapshot(t *testing.T) {
+	w, _, newer := two(t)
+	w.request()
+	forged := w.forge(newer.Name, w.now.Add(time.Second))
+	w.now = w.now.Add(3 * time.Second)
+	w.quorum = false
+	w.restart()
+	w.settle()
+	w.Expect(w.status().LastGood).To(Equal(newer))
+	w.Expect(w.status().Count).To(HaveValue(BeEquivalentTo(3)))
+	w.Expect(w.condition().Reason).To(Equal(controlplanev1.EtcdUnavailableReason), "nor does it answer a rollout")
+	w.Expect(w.events()).NotTo(ContainElement(ContainSubstring("SnapshotMissing")))
+
+	// It is no newer one in the place of the last good one, either.
+	w.remove(newer.Name)
+	w.restart()
+	w.settle()
+	w.Expect(w.events()).To(ContainElement(HavePrefix("Warning SnapshotMissing ")))
+	w.Expect(w.status().LastGood).To(Equal(newer))
+	w.recover(forged, "", "Fetching")
+	w.reconcile()
+	w.settle()
+	w.Expect(w.status().Restore.Message).To(And(ContainSubstring(newer.SHA256),
+		ContainSubstring("anybody who can write to the store")))
+	w.edit(func(controlPlane *controlplanev1.QuoinControlPlane) { controlPlane.Spec.Recovery = nil })
+
+	w.quorum, w.now = true, w.now.Add(time.Hour)
+	for range 3 {
+		w.settle()
+	}
+	w.Expect(w.condition().Status).To(Equal(metav1.ConditionTrue))
+	w.Expect(w.status().LastGood.Name).NotTo(Or(Equal(forged), Equal(newer.Name)))
+
+	// Where nothing is known of before, nothing is believed.
+	w.edit(func(controlPlane *controlplanev1.QuoinControlPlane) {
+		controlPlane.Spec.Backup.Schedule, controlPlane.Annotations = "", nil
+	})
+	w.moved()
+	w.settle()
+	w.Expect(w.status().LastGood).To(BeNil())
+	w.Expect(w.condition().Reason).To(Equal(controlplanev1.NoSnapshotYetReason))
 }
 
 // A signing key that is dropped does not make an older snapshot, which another one has signed, the last good one.
