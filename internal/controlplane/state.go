@@ -163,8 +163,9 @@ type Machine struct {
 	Kubelet string
 	// UpToDate: made from the present spec.
 	UpToDate bool
-	// CertificatesExpire: its certificates expire within a day.
+	// CertificatesExpire: its certificates expire within a day. CertificatesEnded is when they did; empty before.
 	CertificatesExpire bool
+	CertificatesEnded  string
 	// Healthy: the Node is Ready and so are the static pods. Problem says what is not.
 	Healthy bool
 	Problem string

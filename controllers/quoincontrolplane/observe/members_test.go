@@ -79,6 +79,30 @@ func TestAMemberWithoutAMachineIsAsTheOthersHearOfIt(t *testing.T) {
 	}
 }
 
+// Certificates are about to end for a day, and end at their very second; of some nobody knows when.
+func TestWhenCertificatesEnd(t *testing.T) {
+	o := threeMembers()
+	o.At = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+	for name, test := range map[string]struct {
+		left  time.Duration
+		soon  bool
+		ended string
+	}{
+		"in two days":   {48 * time.Hour, false, ""},
+		"in an hour":    {time.Hour, true, ""},
+		"in a second":   {time.Second, true, ""},
+		"now":           {0, true, "2026-11-21T12:00:00Z"},
+		"an hour since": {-time.Hour, true, "2026-11-21T11:00:00Z"},
+	} {
+		g := NewWithT(t)
+		o.Machines["a"].Status.CertificatesExpiryDate = metav1.NewTime(o.At.Add(test.left))
+		machine := o.stateOf(o.Machines["a"])
+		g.Expect(machine.CertificatesExpire).To(Equal(test.soon), name)
+		g.Expect(machine.CertificatesEnded).To(Equal(test.ended), name)
+	}
+	NewWithT(t).Expect(o.stateOf(o.Machines["b"]).CertificatesEnded).To(BeEmpty())
+}
+
 // That they depart, and are held, is for the plan to say of the members.
 func TestMachinesAreHeldUntilTheirDepartureIsAllowed(t *testing.T) {
 	g := NewWithT(t)

@@ -125,6 +125,9 @@ func (o *Observation) stateOf(machine *clusterv1.Machine) controlplane.Machine {
 	result.NoHost = o.hostless(machine)
 	expiry := machine.Status.CertificatesExpiryDate
 	result.CertificatesExpire = !expiry.IsZero() && o.At.Add(urgentExpiry).After(expiry.Time)
+	if !expiry.IsZero() && !o.At.Before(expiry.Time) {
+		result.CertificatesEnded = expiry.UTC().Format(time.RFC3339)
+	}
 	_, result.Preferred = machine.Annotations[clusterv1.DeleteMachineAnnotation]
 	if infra := o.QuoinMachines[machine.Name]; infra != nil {
 		result.Bootstrapped = Provisioned(infra)

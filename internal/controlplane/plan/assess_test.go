@@ -318,6 +318,8 @@ func parseLine(t *testing.T, d *datadriven.TestData, s *controlplane.State, word
 				m.NoHost = true
 			case "expiring":
 				m.CertificatesExpire = true
+			case "ended":
+				m.CertificatesExpire, m.CertificatesEnded = true, value
 			case "joining":
 				m.Joining = true
 			case "none-ahead":

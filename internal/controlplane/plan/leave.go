@@ -222,7 +222,7 @@ func replaceFirst(s facts, leaving controlplane.Machine, verdict quorum.Verdict)
 			"back: %s", held, s.DeadMemberTimeout, s.memberOf(leaving).Problem)
 	}
 	if !s.Initialized || !s.Reachable {
-		return s.waitFor(leaving, controlplane.ReasonQuorum, "%s; %s", held, unreachable)
+		return s.waitFor(leaving, controlplane.ReasonQuorum, "%s; %s", held, s.unreachable())
 	}
 	if step := reschedule(s); step != nil {
 		return step

@@ -58,13 +58,29 @@ func refuseReplicas(s facts) *controlplane.Step {
 	return nil
 }
 
-const unreachable = "the workload cluster's API does not answer, and nothing is changed until it does: look at its " +
-	"endpoint, and at the API servers on the hosts"
+// unreachable says what to look at while the API does not answer. Certificates that have ended come first: until they
+// are renewed no API server is believed, whatever its endpoint and its host do, and no Machine can be replaced for them.
+func (s facts) unreachable() string {
+	const begin = "the workload cluster's API does not answer, and nothing is changed until it does: "
+	var ended []string
+	for _, machine := range s.Machines {
+		if machine.CertificatesEnded != "" {
+			ended = append(ended, fmt.Sprintf("%s (%s)", machine.Name, machine.CertificatesEnded))
+		}
+	}
+	if len(ended) == 0 {
+		return begin + "look at its endpoint, and at the API servers on the hosts"
+	}
+	return begin + fmt.Sprintf("the certificates of Machine %s have ended. Renew them on one host after the other, with "+
+		"sudo kubeadm certs renew all and a reboot; then take annotation "+
+		"machine.cluster.x-k8s.io/certificates-expiry off their KubeadmConfigs. If it does not answer then, look at its "+
+		"endpoint", list(ended))
+}
 
 // requireReachability makes sure that later rules know what they decide about.
 func requireReachability(s facts) *controlplane.Step {
 	if !s.Reachable {
-		return s.wait(s.ongoing(), controlplane.ReasonConnectionDown, unreachable)
+		return s.wait(s.ongoing(), controlplane.ReasonConnectionDown, "%s", s.unreachable())
 	}
 	if s.StackedEtcd && !s.Etcd.Known {
 		wayOut := "Nothing is changed until it can: make a control-plane host reachable"
