@@ -42,34 +42,6 @@ func (v Verdict) addLearner(m Membership, t Terms) Verdict {
 	return grown
 }
 
-// promote judges the vote of a learner. etcd itself asks only for nine tenths of the log (readyPercentThreshold), and
-// promotes one that has stopped since; then the vote raises what a quorum needs and nobody casts it.
-func (v Verdict) promote(m Membership, op Operation, t Terms) Verdict {
-	if !m.Agreed {
-		return v.lost()
-	}
-	const wait = "Wait until it has caught up; if it never will, remove it"
-	if len(op.Members) != 1 {
-		return v.refuse(ReasonNotLearner, "Promote one of them, and then look again",
-			"members are promoted one at a time, not %d", len(op.Members))
-	}
-	learner, ok := m.Member(op.Members[0])
-	switch {
-	case !ok || !learner.Learner:
-		return v.refuse(ReasonNotLearner, "Wait for the next reading: it votes already or was removed",
-			"etcd has no learner %x", op.Members[0])
-	case !learner.Started():
-		return v.refuse(ReasonNotCaughtUp, wait, "the learner %s has not started", learner)
-	case !learner.Healthy:
-		return v.refuse(ReasonNotCaughtUp, wait, "the learner %s is not healthy: %s", learner,
-			orElse(learner.Problem, "it does not answer"))
-	case learner.Lag > t.MaxLag:
-		return v.refuse(ReasonNotCaughtUp, wait, "the learner %s is %d entries behind, and %d is the limit", learner,
-			learner.Lag, t.MaxLag)
-	}
-	return v.grow(m, v.Before.Voters+1)
-}
-
 // grow asks those that vote now to be a quorum of so many voters. Members on their way out count: they are in the list
 // and stay there until a removal of their own.
 func (v Verdict) grow(m Membership, voters int) Verdict {

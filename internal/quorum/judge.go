@@ -14,16 +14,10 @@ type Kind string
 const (
 	// AddLearner lets a new member join without a vote.
 	AddLearner Kind = "AddLearner"
-	// Promote gives a learner its vote.
-	Promote Kind = "Promote"
 	// Remove takes members out of the list, now.
 	Remove Kind = "Remove"
 	// Depart begins the way out of the Machines of members: drain, then Remove, then the host goes.
 	Depart Kind = "Depart"
-	// Restart stops members for a while; they come back with their data.
-	Restart Kind = "Restart"
-	// LoseFailureDomain asks what would be left without all members of a failure domain.
-	LoseFailureDomain Kind = "LoseFailureDomain"
 )
 
 // Operation is what is to be done.
@@ -32,8 +26,6 @@ type Operation struct {
 	// Members that it is about, by ID. Several are judged together: what counts is what is left when all of it is done.
 	// A member that is not in the list is no loss. AddLearner needs none.
 	Members []uint64
-	// FailureDomain of LoseFailureDomain.
-	FailureDomain string
 }
 
 // Verdict is the answer to "may this be done".
@@ -74,19 +66,10 @@ const (
 	ReasonMemberJoining = "MemberJoining"
 	// ReasonEnoughMembers: one more than desired is there already.
 	ReasonEnoughMembers = "EnoughMembers"
-	// ReasonNotLearner: there is no such learner to promote.
-	ReasonNotLearner = "NotALearner"
-	// ReasonNotCaughtUp: the learner has not started, does not answer, or is behind.
-	ReasonNotCaughtUp = "NotCaughtUp"
 )
 
-// Reasons of a permission with a reserve.
-const (
-	// ReasonToleranceLowered: fewer failures are tolerated meanwhile.
-	ReasonToleranceLowered = "ToleranceLowered"
-	// ReasonOutage: the cluster does not answer meanwhile, and comes back with all of its data.
-	ReasonOutage = "Outage"
-)
+// ReasonToleranceLowered is the reason of a permission with a reserve: fewer failures are tolerated meanwhile.
+const ReasonToleranceLowered = "ToleranceLowered"
 
 // Judge says whether an operation may be done to a membership, by what the membership would be after it.
 //
@@ -112,14 +95,8 @@ func Judge(m Membership, op Operation, t Terms) Verdict {
 	switch op.Kind {
 	case AddLearner:
 		return v.addLearner(m, t)
-	case Promote:
-		return v.promote(m, op, t)
 	case Remove, Depart:
 		return v.leave(m, op, t)
-	case Restart:
-		return v.restart(m, op)
-	case LoseFailureDomain:
-		return v.loseFailureDomain(m, op)
 	}
 	return v.refuse(ReasonUnknown, "Ask for one of the kinds that there are", "%q is no operation", op.Kind)
 }

@@ -27,7 +27,7 @@ func TestAnOldReadingIsNotJudged(t *testing.T) {
 		{time.Minute, time.Minute, false}, {time.Minute + 1, time.Minute, true},
 	} {
 		m.Age = test.age
-		verdict := Judge(m, Operation{Kind: Restart, Members: []uint64{1}}, Terms{MaxAge: test.limit})
+		verdict := Judge(m, Operation{Kind: Remove, Members: []uint64{1}}, Terms{MaxAge: test.limit})
 		g.Expect(verdict.Reason == ReasonOutdated).To(Equal(test.outdated), "%s of %s", test.age, test.limit)
 		g.Expect(verdict.Allowed).To(Equal(!test.outdated))
 	}
@@ -59,7 +59,7 @@ func TestMembership(t *testing.T) {
 	g.Expect(added.Members[3]).To(Equal(Member{ID: 7, Learner: true, Problem: "it has not started"}))
 	g.Expect(added.Agreed).To(BeTrue())
 	g.Expect(m.After(Operation{Kind: AddLearner}).Members[3].ID).To(BeZero(), "nobody knows its number yet")
-	g.Expect(m.After(Operation{Kind: Restart, Members: []uint64{1}}).Agreed).To(BeFalse(), "one of three is left")
+	g.Expect(m.After(Operation{Kind: Remove, Members: []uint64{1}}).Agreed).To(BeFalse(), "one of two is left")
 	m.Agreed = false
 	g.Expect(m.After(Operation{Kind: Remove, Members: []uint64{0x2a}}).Agreed).To(BeFalse(), "nobody agrees meanwhile")
 }

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package quorum judges what may be done to an etcd membership. It is pure: what was observed and what is to be done go
-// in, a verdict on the membership after it comes out. One function answers for rollout, scale, remediation, in-place
-// work, admission, a person's delete and the release of a host, so none of them can be more careless than another.
+// in, a verdict on the membership after it comes out. One function answers for rollout, scale, remediation, admission, a
+// person's delete and the release of a host, so none of them can be more careless than another.
 package quorum
 
 import (
@@ -137,12 +137,10 @@ func (m Membership) Member(id uint64) (Member, bool) {
 	return Member{}, false
 }
 
-// After is the membership when an operation is done: a member that was added has not started, and one that restarts or
-// whose failure domain is lost does not answer.
+// After is the membership when an operation is done: a member that was added has not started.
 func (m Membership) After(op Operation) Membership {
 	after := m
 	after.Members = slices.Clone(m.Members)
-	of := func(member Member) bool { return slices.Contains(op.Members, member.ID) }
 	switch op.Kind {
 	case AddLearner:
 		added := Member{Learner: true, Problem: "it has not started"}
@@ -150,31 +148,13 @@ func (m Membership) After(op Operation) Membership {
 			added.ID = op.Members[0]
 		}
 		after.Members = append(after.Members, added)
-	case Promote:
-		for i := range after.Members {
-			if of(after.Members[i]) {
-				after.Members[i].Learner = false
-			}
-		}
 	case Remove, Depart:
-		after.Members = slices.DeleteFunc(after.Members, of)
-	case Restart:
-		after.markUnhealthy(of, "it restarts")
-	case LoseFailureDomain:
-		after.markUnhealthy(func(member Member) bool {
-			return member.FailureDomain == op.FailureDomain
-		}, "its failure domain is lost")
+		after.Members = slices.DeleteFunc(after.Members, func(member Member) bool {
+			return slices.Contains(op.Members, member.ID)
+		})
 	}
 	after.Agreed = m.Agreed && after.Count().Quorate()
 	return after
-}
-
-func (m Membership) markUnhealthy(which func(Member) bool, problem string) {
-	for i := range m.Members {
-		if which(m.Members[i]) {
-			m.Members[i].Healthy, m.Members[i].Leader, m.Members[i].Problem = false, false, problem
-		}
-	}
 }
 
 // names of the members that a condition holds for.

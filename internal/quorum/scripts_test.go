@@ -71,16 +71,10 @@ func asked(t *testing.T, d *datadriven.TestData, m Membership) (Operation, Terms
 			if len(arg.Vals) == 0 {
 				op.Members = []uint64{idOf("new")}
 			}
-		case "promote":
-			members(Promote)
 		case "remove":
 			members(Remove)
 		case "depart":
 			members(Depart)
-		case "restart":
-			members(Restart)
-		case "lose":
-			op = Operation{Kind: LoseFailureDomain, FailureDomain: arg.Vals[0]}
 		case "desired":
 			terms.Desired = number()
 		case "spare":
@@ -244,10 +238,8 @@ func tell(v Verdict) string {
 func TestAfterLeavesTheMembershipAlone(t *testing.T) {
 	m := parse(t, "a leader @x\nb learner\nc @x")
 	before := slices.Clone(m.Members)
-	for _, op := range []Operation{{Kind: AddLearner}, {Kind: Promote, Members: []uint64{idOf("b")}},
-		{Kind: Remove, Members: []uint64{idOf("a")}},
-		{Kind: Depart, Members: []uint64{idOf("a")}}, {Kind: Restart, Members: []uint64{idOf("a")}},
-		{Kind: LoseFailureDomain, FailureDomain: "x"}} {
+	for _, op := range []Operation{{Kind: AddLearner}, {Kind: Remove, Members: []uint64{idOf("a")}},
+		{Kind: Depart, Members: []uint64{idOf("a")}}} {
 		m.After(op)
 		Judge(m, op, Terms{Desired: 3})
 		if !slices.Equal(m.Members, before) {
