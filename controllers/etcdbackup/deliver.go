@@ -118,8 +118,8 @@ func (j deliveryJob) find(ctx context.Context, store backup.Store) (backup.Metad
 				j.last.SHA256, j.snapshot)
 		}
 		if j.sha256 == "" && j.last != nil && len(keys) == 0 && metadata.Time.After(j.last.Time.Time) {
-			return backup.Metadata{}, fmt.Errorf("snapshot %s in %s is newer than the last good one, %s with the SHA-256 %s, and "+
-				"none that was taken here: without signing keys anybody who can write to the store may have made it. When you "+
+			return backup.Metadata{}, fmt.Errorf("snapshot %s in %s is newer than the last good one, %s with the SHA-256 %s, "+
+				"and none that was taken here: without signing keys anybody who can write to the store may have made it. When you "+
 				"know its SHA-256 from elsewhere, name it in spec.recovery.snapshot.sha256", j.snapshot, j.target.where,
 				j.last.Name, j.last.SHA256)
 		}

@@ -274,7 +274,7 @@ func TestTheLastGoodSnapshotStaysWhenItsKeyIsDropped(t *testing.T) {
 	w.Expect(w.status().LastGood).To(Equal(last))
 	w.Expect(w.events()).NotTo(ContainElement(ContainSubstring("SnapshotMissing")))
 
-	// One that can be told from others by its signature is taken at once, without a schedule too.
+	// One that a key of today signs is taken at once, without a schedule too.
 	w.quorum, w.now = true, w.now.Add(time.Hour)
 	w.settle()
 	w.Expect(w.status().LastGood.Time.After(last.Time.Time)).To(BeTrue())
