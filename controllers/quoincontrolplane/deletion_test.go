@@ -85,6 +85,43 @@ func TestFailuresDoNotHoldUpDepartures(t *testing.T) {
 	g.Expect(w.condition(controlplanev1.ControlPlaneRollingOutCondition).Message).To(ContainSubstring("admission says no"))
 }
 
+// What cannot be written to the Machines that stay keeps nothing from going that casts no vote, and is told. A Machine
+// whose member votes stays until it can be, and nothing is made until then.
+func TestFailuresDoNotHoldUpTheEndOfADeadMember(t *testing.T) {
+	w, names := three(t)
+	g := w.g
+	refused := func(machines int) {
+		t.Helper()
+		for range 4 {
+			_, err := w.r.Reconcile(t.Context(), request())
+			g.Expect(err).To(MatchError(ContainSubstring("admission says no")))
+		}
+		g.Expect(w.machines()).To(HaveLen(machines), "nothing is made")
+	}
+	w.edit(func(p *controlplanev1.QuoinControlPlane) {
+		p.Spec.MachineTemplate.ObjectMeta.Labels = map[string]string{"a": "b"}
+	})
+	w.refuseApply = true
+	w.noSpare()
+	w.mark(names[1])
+	refused(3)
+	g.Expect(w.machine(names[1]).DeletionTimestamp).To(BeNil(), "its member votes")
+
+	w.silence(names[1])
+	refused(3)
+	g.Expect(w.machine(names[1]).DeletionTimestamp).NotTo(BeNil())
+	g.Expect(w.hasDrainHook(names[1])).To(BeFalse())
+	w.drained(names[1])
+	refused(3)
+	g.Expect(w.etcd.removed).To(Equal([]uint64{2}))
+	g.Expect(w.hasHook(names[1])).To(BeFalse())
+	w.gone(names[1])
+	refused(2)
+	w.refuseApply = false
+	w.reconcile()
+	g.Expect(w.machines()).To(HaveLen(3), "its replacement")
+}
+
 // What is refused is refused before anything is made: a QuoinMachine is deleted and made again else, for ever.
 func TestARefusedMachineLeavesNothingBehind(t *testing.T) {
 	w := newWorld(t, 1)

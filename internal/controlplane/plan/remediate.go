@@ -163,6 +163,7 @@ func remediate(s facts) *controlplane.Step {
 		}
 		// One that waits may wait for one that is ill itself.
 		if step = s.remedy(target, unhealthy, attempt); !step.Waiting() {
+			step.MayProceed = s.castsNoVote(step)
 			return step
 		}
 		waits = cmp.Or(waits, step)
