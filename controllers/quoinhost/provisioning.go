@@ -16,6 +16,7 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util/conditions"
 
+	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/run"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/suitability"
@@ -51,10 +52,16 @@ func (r *reconciliation) provisioning(ctx context.Context) (result, error) {
 	return r.poll(), nil
 }
 
-// mayBeStopped reports whether the Machine leaves, and nothing keeps it from being drained.
+// mayBeStopped reports whether the Machine leaves, and its departure goes on: no hook keeps it from being drained.
+// Without a Node there is nothing to drain, so Cluster API goes past all hooks before that and never waits for those of
+// others; ours says whether the control plane agrees.
 func (r *reconciliation) mayBeStopped() bool {
 	m := r.claim.machine
-	return m != nil && !m.DeletionTimestamp.IsZero() && !heldBeforeDrain(m)
+	if m == nil || m.DeletionTimestamp.IsZero() {
+		return false
+	}
+	_, ours := m.Annotations[controlplanev1.PreDrainHookAnnotation]
+	return !ours && (!m.Status.NodeRef.IsDefined() || !heldBeforeDrain(m))
 }
 
 // stopProvisioning ends the plan of a Machine that leaves, and may be drained. It may hang until a step's time is over,

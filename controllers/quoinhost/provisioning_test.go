@@ -367,6 +367,33 @@ func TestABootstrapThatHangsIsStoppedWhenItsMachineLeaves(t *testing.T) {
 	w.g.Expect(w.host().Status.LastFailure).To(BeNil(), "it was ordered, and is no failure of the host")
 }
 
+// Cluster API never waits for hooks before the drain of a Machine without a Node, nor does anybody take them off: those
+// of others keep no bootstrap from being stopped. Once there is a Node they do, because Cluster API waits for them.
+func TestABootstrapThatHangsIsStoppedBesideAHookOfOthers(t *testing.T) {
+	w := claimedWorld(t, true)
+	w.room.script[provisionPlanID] = []run.Status{{Phase: run.Running, Step: "runcmd-0", Message: "step 3 of 5"}}
+	w.untilState(infrav1.HostStateProvisioning)
+	w.linger(5)
+	node := func(name string) {
+		machine := machineOf(w)
+		machine.Status.NodeRef.Name = name
+		w.g.Expect(w.client.Status().Update(t.Context(), machine)).To(Succeed())
+	}
+	node("node-1")
+	w.editMachine(func(m *clusterv1.Machine) {
+		m.Annotations = map[string]string{controlplanev1.PreDrainHookAnnotation: "",
+			clusterv1.PreDrainDeleteHookAnnotationPrefix + "/MigrateImportantApp": "my-app-migration-controller"}
+	})
+	w.g.Expect(w.client.Delete(t.Context(), machineOf(w))).To(Succeed())
+	w.editMachine(func(m *clusterv1.Machine) { delete(m.Annotations, controlplanev1.PreDrainHookAnnotation) })
+	w.linger(5)
+	w.g.Expect(w.room.count("stop")).To(BeZero(), "Cluster API waits for the hook")
+	node("")
+	w.untilReason(infrav1.HostProvisionedCondition, infrav1.HostBootstrapInterruptedReason)
+	w.g.Expect(w.room.count("stop")).To(Equal(1))
+	w.g.Expect(w.host().Status.LastFailure).To(BeNil(), "it was ordered, and is no failure of the host")
+}
+
 func deleteMachine(w *world) {
 	w.t.Helper()
 	quoinMachine := &infrav1.QuoinMachine{}
