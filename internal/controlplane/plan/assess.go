@@ -40,8 +40,8 @@ func (s facts) first(rules ...rule) *controlplane.Step {
 // rule may rely on what an earlier one made sure of:
 //
 //   - nothing at all is changed by the management cluster that a host says is not its own any more;
-//   - a Machine that leaves is finished with before anything else starts, so two are never deleted at once; only the
-//     next one may be made while the host of one that left is released;
+//   - a Machine that leaves is finished with before anything else starts, so two are never deleted at once; only while
+//     the host of one that left is released the next one may be made, and what casts no vote may go;
 //   - nothing is replaced before every other Machine works and every etcd member is a healthy voter, so the membership
 //     never shrinks by more than the one whose replacement votes already;
 //   - there are never more Machines than wanted plus one, without those that have left and the one that is pre-created.

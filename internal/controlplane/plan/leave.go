@@ -14,7 +14,8 @@ import (
 
 // leave leads Machines out that are being deleted, by us or by anybody: first its departure is judged and leadership
 // moves away, then its drain begins, then its API server goes, then its etcd member, then the host. While one leaves,
-// nothing else starts, except the replacement without which it cannot leave.
+// nothing else starts, except the replacement without which it cannot leave, and what may go on beside the release of
+// a host.
 func leave(s facts) *controlplane.Step {
 	deleting := s.deletingMachines()
 	for _, machine := range deleting {
@@ -23,15 +24,12 @@ func leave(s facts) *controlplane.Step {
 				"Machine %s holds no etcd member: its host can go", machine.Name)
 		}
 	}
-	// One host after another: the next member goes when the one before is gone for good, which no time that passes tells.
-	// A host has bounds of its own: so many resets, and what its policy for silence says.
+	// One host after another: the next member that votes goes when the one before is gone for good, which no time that
+	// passes tells. A host has bounds of its own: so many resets, and what its policy for silence says.
 	for _, machine := range deleting {
 		if !machine.Hooked() {
-			if step := follow(s, deleting); step != nil {
-				return step
-			}
-			return s.waitFor(machine, controlplane.ReasonTerminating, "Machine %s is being deleted: its host is released; "+
-				"condition Ready of its QuoinMachine says what that waits for", machine.Name)
+			return besideRelease(s, deleting, s.waitFor(machine, controlplane.ReasonTerminating, "Machine %s is being deleted: "+
+				"its host is released; condition Ready of its QuoinMachine says what that waits for", machine.Name))
 		}
 	}
 	// The first that can go goes, so that one that is kept does not keep the others.
@@ -57,25 +55,55 @@ func leave(s facts) *controlplane.Step {
 	return kept[0]
 }
 
-// follow makes the next Machine while the hosts of those that left are released: of the control plane, they are no part
-// any more. Nothing else is begun beside that. A reset takes minutes, and what Cluster API does for a Machine before it
-// can have a host need not come after it.
-func follow(s facts, deleting []controlplane.Machine) *controlplane.Step {
+// besideRelease is what goes on while the hosts of those that left are released: of the control plane, they are no part
+// any more, and a host may never be released. A reset takes minutes, and what Cluster API does for a Machine before it
+// can have a host need not come after it, so the next Machine is made. What is ill and casts no vote goes, and so does
+// what somebody deleted of that kind: it leaves no gap in etcd, whoever may come back. Else wait is the step, and says
+// what those wait for.
+func besideRelease(s facts, deleting []controlplane.Machine, wait *controlplane.Step) *controlplane.Step {
+	left, held := true, true
 	for _, machine := range deleting {
-		if machine.Hooked() || machine.Joining || s.memberOf(machine) != nil {
-			return nil
+		switch {
+		case machine.Hooked():
+			left, held = false, held && (machine.DrainHook || machine.AtTermination)
+		case machine.Joining || s.memberOf(machine) != nil:
+			return wait
 		}
+	}
+	if s.StackedEtcd && s.Etcd.Known {
+		for _, machine := range deleting {
+			if !machine.Hooked() || s.mayVote(machine) {
+				continue
+			}
+			step := s.next(machine)
+			if step.MayProceed {
+				return step
+			}
+			held = false
+			wait.Message += ". " + step.Message
+		}
+		if held {
+			if step := dropIll(s); step != nil {
+				return step
+			}
+			if step := remediate(s); step != nil && step.Waiting() {
+				wait.Message += ". " + step.Message
+			}
+		}
+	}
+	if !left {
+		return wait
 	}
 	step := s.steadyState()
 	if step == nil {
-		return nil
+		return wait
 	}
 	switch step.Kind {
 	case controlplane.CreateMachine, controlplane.AllowHostClaim, controlplane.UpdateKubeadmConfig,
 		controlplane.PrepullAddons, controlplane.RequestBackup:
 		return step
 	}
-	return nil
+	return wait
 }
 
 // next is the next step of the departure of the Machine.

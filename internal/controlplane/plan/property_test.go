@@ -40,11 +40,13 @@ const (
 	drawOutage      = "hosts that are away together"
 	drawRetry       = "a replacement that is replaced"
 	drawClock       = "a step of the manager's clock"
+	drawUnreleased  = "a host that is not released"
+	drawBeside      = "a dead member that is dealt with beside such a host"
 )
 
 var draws = []string{drawPatience, drawUnknown, drawUnconfirmed, drawFull, drawUnasked, drawSlow, drawStray,
 	drawNameless, drawMark, drawByHand, drawJoinFails, drawJoinHangs, drawJoinLost, drawStuck, drawHostLost,
-	drawServerLost, drawMemberLost, drawOutage, drawRetry, drawClock}
+	drawServerLost, drawMemberLost, drawOutage, drawRetry, drawClock, drawUnreleased, drawBeside}
 
 // sparedMachine is how a message names a Machine whose replacement only a person can ask for.
 var sparedMachine = regexp.MustCompile(`Machine (\S+) is not replaced now: .* annotate it with ` +
@@ -88,7 +90,7 @@ func TestPromisesHoldAlways(t *testing.T) {
 		}
 		turns := rapid.IntRange(10, 150).Draw(t, "turns")
 		for range turns {
-			switch rapid.IntRange(0, 39).Draw(t, "event") {
+			switch rapid.IntRange(0, 41).Draw(t, "event") {
 			case 0:
 				minor += rapid.IntRange(-1, 2).Draw(t, "minors")
 				w.change(fmt.Sprintf("v1.%d.0", minor))
@@ -155,6 +157,10 @@ func TestPromisesHoldAlways(t *testing.T) {
 				}
 			case 38:
 				w.stepClock(time.Duration(rapid.SampledFrom([]int{1, -1, 24, -24}).Draw(t, "clock set by")) * time.Hour)
+			case 39, 40:
+				if names := w.names(); len(names) > 0 {
+					w.unreleased[rapid.SampledFrom(names).Draw(t, "not released")] = true
+				}
 			case 5, 6:
 				w.fetch()
 				w.cleaned()
@@ -185,9 +191,12 @@ func (w *world) want(replicas int) {
 }
 
 // bringUp lets controller and world take turns, undisturbed, until everything is as it was asked for. A person says of
-// what is lost that it will not be back, but only once a message says that it has to be said.
+// what is lost that it will not be back, but only once a message says that it has to be said; and gives up a host that
+// is not released only once nothing has happened for a while, so that nobody who can be helped waits for that.
 func (w *world) bringUp(t *rapid.T) {
-	for range 600 {
+	const quietTime = 30
+	quiet := 0
+	for range 900 {
 		step := w.order(t)
 		if step.Kind == controlplane.Done && w.finished() {
 			return
@@ -195,14 +204,33 @@ func (w *world) bringUp(t *rapid.T) {
 		if spared := sparedMachine.FindStringSubmatch(step.Message); len(spared) > 1 && w.lost[spared[1]] {
 			w.machine(spared[1]).Health.ByHand = true
 		}
-		w.fetch()
-		w.cleaned()
+		fetched, cleaned := w.fetch(), w.cleaned()
+		moved := fetched || cleaned || !step.Waiting()
 		for _, name := range w.names() {
-			w.advance(name)
+			moved = w.advance(name) || moved
+		}
+		if quiet++; moved {
+			quiet = 0
+		}
+		if quiet >= quietTime && w.unreleased[step.Machine] && step.Reason == controlplane.ReasonTerminating {
+			w.nobodyWaitsFor(t, step)
+			delete(w.unreleased, step.Machine)
 		}
 	}
 	t.Fatalf("it never ends: %s, want %d of %s; last step: %s", census(w), w.Replicas, w.Version,
 		tell(Assess(w.observe()).Step))
+}
+
+// nobodyWaitsFor makes sure that no dead member is left which somebody says is to be replaced, when nothing happens any
+// more but that a host is not released: its Machine would have to wait as long as the host likes.
+func (w *world) nobodyWaitsFor(t *rapid.T, step controlplane.Step) {
+	for _, machine := range w.Machines {
+		member := w.member(machine.Name)
+		if called := machine.Health.Marked != "" || machine.Health.ByHand || machine.Health.Final != ""; called &&
+			!machine.Deleting && member != nil && !member.Healthy {
+			t.Fatalf("%s\nbroken promise: the dead member of %s waits for that", tell(step), machine.Name)
+		}
+	}
 }
 
 func (w *world) order(t *rapid.T) controlplane.Step {
@@ -215,6 +243,17 @@ func (w *world) order(t *rapid.T) controlplane.Step {
 	}
 	if w.unread != "" && w.needsEtcd(step) {
 		t.Fatalf("%s\nbroken promise: etcd is %s", tell(step), w.unread)
+	}
+	if slices.ContainsFunc(w.Machines, func(machine controlplane.Machine) bool {
+		return machine.Deleting && !machine.Hooked() && machine.HostClaimed
+	}) && (step.Kind == controlplane.DeleteMachine || step.Kind == controlplane.RemoveEtcdMember) {
+		switch member := w.member(step.Machine); {
+		case step.Machine == "" || member == nil:
+		case member.Healthy && !member.Learner:
+			t.Fatalf("%s\nbroken promise: a vote is given away while another host is released", tell(step))
+		case step.Kind == controlplane.RemoveEtcdMember:
+			w.note(drawBeside)
+		}
 	}
 	if err := w.apply(step); err != nil {
 		t.Fatalf("%s\nbroken promise: %v", tell(step), err)

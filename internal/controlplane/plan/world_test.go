@@ -38,8 +38,8 @@ type world struct {
 	stays bool
 	// ages: a snapshot of etcd is too old again after each replacement.
 	ages bool
-	// lost are Machines that never work again.
-	lost map[string]bool
+	// lost are Machines that never work again. Hosts of unreleased ones are not released once they have left.
+	lost, unreleased map[string]bool
 	// unread says what keeps etcd from being read; empty when nothing does. missed counts the looks in a row in which a
 	// member was not healthy.
 	unread string
@@ -76,6 +76,7 @@ func newWorld(replicas int, version string) *world {
 		deletedByUser: map[string]bool{},
 		wanted:        map[string]int{},
 		lost:          map[string]bool{},
+		unreleased:    map[string]bool{},
 		missed:        map[uint64]int{},
 		ill:           map[string]time.Time{},
 		odd:           map[uint64]string{},
@@ -589,6 +590,9 @@ func (w *world) advance(name string) bool {
 		return false
 	case machine.Deleting && machine.DrainHook && !machine.AtTermination && machine.Node != "" && len(w.active()) > 0:
 		// Cluster API waits for pre-drain hooks, but not without a Node, and not when no Machine is left that stays.
+		return false
+	case machine.Deleting && !machine.Hook && w.unreleased[name] && machine.HostClaimed:
+		w.note(drawUnreleased)
 		return false
 	case machine.Deleting && !machine.Hook:
 		w.vanish(name)
