@@ -96,8 +96,9 @@ quoin_left_node() {
 			found "process $name runs (pid ${pid%/comm})" "stop it: kill ${pid%/comm}" ;;
 		esac
 	done
-	data=$(cat "$1/etcd-data-dir" 2>/dev/null)
-	for d in /etc/kubernetes /var/lib/etcd $data /var/lib/kubelet /run/kubeadm /var/run/kubernetes; do
+	# As one name, whatever is in it: whoever had the node wrote it.
+	data=$(head -n 1 "$1/etcd-data-dir" 2>/dev/null)
+	for d in /etc/kubernetes /var/lib/etcd ${data:+"$data"} /var/lib/kubelet /run/kubeadm /var/run/kubernetes; do
 		# Packages bring empty directories; only files make a node. With the slash, for it may be a link.
 		left=$(find "$d/" -type f 2>/dev/null | head -n 1)
 		[ -z "$left" ] || found "$d is not empty: $left" "look whether it is needed, then remove it"

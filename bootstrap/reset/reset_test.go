@@ -169,7 +169,12 @@ func TestWhatAResetRemovesIsLookedFor(t *testing.T) {
 		"a sentinel": {"mkdir -p /run/cluster-api; touch /run/cluster-api/bootstrap-success.complete",
 			"bootstrap-success"},
 		"bootstrap data": {"mkdir -p /run/kubeadm; touch /run/kubeadm/kubeadm.yaml", "/run/kubeadm is not empty"},
-		"logs":           {"mkdir -p /var/log/pods/a_b_c/d", "/var/log/pods is not empty"},
+		"etcd's data elsewhere, behind a blank": {"mkdir -p '/var/lib/a b/member/wal'; touch '/var/lib/a b/member/wal/x'; " +
+			"echo '/var/lib/a b' >$QUOIN_ROOT/etcd-data-dir", "/var/lib/a b is not empty: /var/lib/a b/member/wal/x"},
+		"etcd's data elsewhere, named as a pattern": {"mkdir -p '/var/lib/x*/member/wal' /var/lib/xy; " +
+			"touch '/var/lib/x*/member/wal/x' /var/lib/xy/theirs; echo '/var/lib/x*' >$QUOIN_ROOT/etcd-data-dir",
+			"/var/lib/x* is not empty"},
+		"logs": {"mkdir -p /var/log/pods/a_b_c/d", "/var/log/pods is not empty"},
 		"links to logs": {"mkdir -p /var/log/containers; ln -s /gone /var/log/containers/a",
 			"/var/log/containers is not empty"},
 		"keepalived": {"mkdir -p /etc/keepalived; echo '# Written by Quoin. Do not edit: cleaning the host removes " +
