@@ -262,7 +262,7 @@ func dirtySandbox(
 ) (before, after Verification, anewFound, out string, lacks bool) {
 	t.Helper()
 	g := NewWithT(t)
-	out = sandbox(t, fixture+"(\n"+run.Prelude+beforeScript+"\n)\nset +e\n(\n"+l.make+
+	out = sandbox(t, fixture+"(\nset +e\n"+run.Prelude+beforeScript+"\n)\nset +e\n(\n"+l.make+
 		"\n)\n[ $? != 77 ] || { echo LACKS; exit 0; }\n"+verifyFunction()+"echo BEFORE; verify\necho ANEW\n"+
 		verifyFunctions+anew+"echo AFTER\n"+
 		stepsOf(t, o)+"reset_all >$D/log 2>&1; grep FAILED $D/log && cat $D/log\nverify\necho STATE\n"+afterReset)
