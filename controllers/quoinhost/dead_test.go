@@ -251,17 +251,22 @@ func TestAnOrderToABMCIsGivenOnlyAsItWasAgreed(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			toldTo(t, "off", func(w *world, _ context.Context) {
-				host := w.host()
-				if host.Annotations == nil {
-					host.Annotations = map[string]string{}
-				}
-				status := host.DeepCopy()
-				change(host)
-				change(status)
-				status.Spec, status.Annotations = host.Spec, host.Annotations
-				w.g.Expect(w.client.Update(context.Background(), host)).To(Succeed())
-				status.ResourceVersion = host.ResourceVersion
-				w.g.Expect(w.client.Status().Update(context.Background(), status)).To(Succeed())
+				// The reconciles that wait for the order write, too.
+				w.g.Eventually(func() error {
+					host := w.host()
+					if host.Annotations == nil {
+						host.Annotations = map[string]string{}
+					}
+					status := host.DeepCopy()
+					change(host)
+					change(status)
+					status.Spec, status.Annotations = host.Spec, host.Annotations
+					if err := w.client.Update(context.Background(), host); err != nil {
+						return err
+					}
+					status.ResourceVersion = host.ResourceVersion
+					return w.client.Status().Update(context.Background(), status)
+				}, "1m", "1ms").Should(Succeed())
 			})
 		})
 	}
