@@ -4,6 +4,8 @@
 package hostpower
 
 import (
+	"context"
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -56,6 +58,25 @@ func TestAHostIsSwitchedThroughItsBMC(t *testing.T) {
 	g.Expect(p.Cycle(t.Context(), host, nil)).To(Succeed())
 	g.Expect(bmc.Orders()).To(Equal([]string{"ForceOff", "On", "PowerCycle"}))
 	g.Expect(bmc.Sessions()).To(BeZero(), "a BMC has room for few")
+}
+
+// Between the agreement to an order and the order lies the whole conversation with the BMC.
+func TestAnOrderThatIsNotDueAnyMoreIsNotGiven(t *testing.T) {
+	answered := errors.New("the host answers")
+	for name, order := range map[string]func(*Power, context.Context, *infrav1.QuoinHost, func(context.Context) error) error{
+		"off": (*Power).Off, "cycle": (*Power).Cycle,
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			bmc := redfishtest.New(redfishtest.Options{})
+			defer bmc.Close()
+			g.Expect(order(power(account("hosts")), t.Context(), behind(bmc), func(context.Context) error {
+				return answered
+			})).To(MatchError(answered))
+			g.Expect(bmc.Orders()).To(BeEmpty())
+			g.Expect(bmc.Power("1")).To(Equal("On"))
+		})
+	}
 }
 
 func TestOneOfSeveralSystemsIsThatOfTheSpec(t *testing.T) {
