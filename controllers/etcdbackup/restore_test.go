@@ -41,6 +41,8 @@ type shell struct {
 	uploaded map[string]string
 	received int64
 	removed  []string
+	// scripts are all that it was given to run.
+	scripts strings.Builder
 }
 
 // errUnguarded is the answer to a change that is not tied to the owner record.
@@ -49,6 +51,7 @@ var errUnguarded = errors.New("a change without a guard")
 func (h *shell) Run(_ context.Context, command ssh.Command) (ssh.Result, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	h.scripts.WriteString(command.Script)
 	guard, script, guarded := strings.Cut(command.Script, "|| exit 76\n")
 	if guarded {
 		if !strings.Contains(guard, ssh.Quote(h.record)) {

@@ -4,25 +4,26 @@
 package etcdbackup
 
 import (
-	"encoding/json"
+	"encoding/pem"
 	"fmt"
-	"strings"
+	"html"
+	"net/http"
+	"net/http/httptest"
 	"testing"
 
 	"filippo.io/age"
-	"github.com/go-logr/logr/funcr"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	clusterctlv1 "sigs.k8s.io/cluster-api/cmd/clusterctl/api/v1alpha3"
-	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	. "github.com/onsi/gomega"
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/secretprotection"
 	"github.com/quoin-dev/cluster-api-provider-quoin/test/secrettest"
 )
@@ -31,7 +32,7 @@ func bucketWorld(t *testing.T) *world {
 	t.Helper()
 	w := newWorld(t, &controlplanev1.EtcdBackup{
 		Store: controlplanev1.BackupStore{S3: &controlplanev1.BackupBucket{
-			Endpoint: "https://192.0.2.1", Bucket: "b", CredentialsRef: controlplanev1.SecretReference{Name: "bucket"}}},
+			Endpoint: "https://192.0.2.1", Bucket: "snapshots", CredentialsRef: controlplanev1.SecretReference{Name: "bucket"}}},
 		EncryptionKeyRef: controlplanev1.SecretReference{Name: "recipients"},
 	})
 	for _, name := range []string{"bucket", "recipients", "other"} {
@@ -120,7 +121,7 @@ func TestNoSecretOfABackupSurfaces(t *testing.T) {
 	} {
 		for i, form := range forms {
 			t.Run(fmt.Sprint(bad.secret, " ", bad.field, " ", i), func(t *testing.T) {
-				w, text, tokens := bucketWorld(t), &strings.Builder{}, secrettest.Tokens{}
+				w, tokens := bucketWorld(t), secrettest.Tokens{}
 				fields := map[string][]string{"bucket": {accessKeyIDKey, secretAccessKeyKey}, "recipients": {signingKey}}
 				fields[bad.secret] = append(fields[bad.secret], bad.field)
 				for name := range fields {
@@ -141,20 +142,79 @@ func TestNoSecretOfABackupSurfaces(t *testing.T) {
 					}
 					w.Expect(w.api.Update(t.Context(), stored)).To(Succeed())
 				}
-				ctx := ctrl.LoggerInto(t.Context(), funcr.New(func(prefix, args string) {
-					text.WriteString(prefix + args + "\n")
-				}, funcr.Options{Verbosity: 10}))
 				for range 3 {
-					if _, err := w.r.Reconcile(ctx, ctrl.Request{NamespacedName: key}); err != nil {
-						text.WriteString(err.Error() + "\n")
-					}
+					w.reconcile()
 				}
-				data, err := json.Marshal(w.controlPlane())
-				w.Expect(err).NotTo(HaveOccurred())
-				fmt.Fprintln(text, string(data), w.told, w.events())
-				w.Expect(tokens.Leaks(text.String())).To(BeEmpty())
-				w.Expect(text.String()).To(ContainSubstring(bad.said), "else nobody read it")
+				text := w.surface()
+				w.Expect(tokens.Leaks(text)).To(BeEmpty())
+				w.Expect(text).To(ContainSubstring(bad.said), "else nobody read it")
 			})
 		}
+	}
+}
+
+// An object store quotes what it was sent, and what it made of that.
+func TestNoSecretOfAnObjectStoreSurfaces(t *testing.T) {
+	identity, err := age.GenerateX25519Identity()
+	NewWithT(t).Expect(err).NotTo(HaveOccurred())
+	w := bucketWorld(t)
+	keys := secrettest.Tokens{accessKeyIDKey: secrettest.Draw(), secretAccessKeyKey: secrettest.Draw()}
+	signs := secrettest.Tokens{signingKey: secrettest.Draw() + "\n" + secrettest.Draw()}
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(answer http.ResponseWriter, r *http.Request) {
+		answer.Header().Set("Content-Type", "application/xml")
+		answer.WriteHeader(http.StatusForbidden)
+		_, _ = fmt.Fprintf(answer, "<Error><Code>%s</Code><Message>no such key: %s %s</Message></Error>", keys[accessKeyIDKey],
+			html.EscapeString(r.Header.Get("Authorization")), html.EscapeString(keys.Printed()))
+	}))
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	authority := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
+	for name, data := range map[string]map[string]string{
+		"bucket":     {accessKeyIDKey: keys[accessKeyIDKey], secretAccessKeyKey: keys[secretAccessKeyKey], authorityKey: string(authority)},
+		"recipients": {recipientsKey: identity.Recipient().String(), signingKey: signs[signingKey]},
+	} {
+		stored := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: name}, Data: map[string][]byte{}}
+		for field, value := range data {
+			stored.Data[field] = []byte(value)
+		}
+		w.Expect(w.api.Update(t.Context(), stored)).To(Succeed())
+	}
+	w.edit(func(controlPlane *controlplanev1.QuoinControlPlane) {
+		controlPlane.Spec.Backup.Store.S3.Endpoint = server.URL
+	})
+	w.request()
+	w.settle()
+	text := w.surface()
+	w.Expect(text).To(ContainSubstring("no such key: "), "else nobody was asked")
+	w.Expect(append(keys.Leaks(text), signs.Leaks(text)...)).To(BeEmpty())
+}
+
+// What a recovery opens a snapshot with is read on the manager alone, and no host hears of it.
+func TestNoSecretOfARecoverySurfaces(t *testing.T) {
+	identity, err := age.GenerateX25519Identity()
+	NewWithT(t).Expect(err).NotTo(HaveOccurred())
+	other, err := age.GenerateX25519Identity()
+	NewWithT(t).Expect(err).NotTo(HaveOccurred())
+	for name, c := range map[string]struct{ held, said string }{
+		"it opens the snapshot":   {identity.String(), "make room there"},
+		"it is another one":       {other.String(), "identity did not match any of the recipients"},
+		"it is cut off":           {identity.String()[:60], "it holds no age private keys"},
+		"it is something else":    {secrettest.Draw(), "it holds no age private keys"},
+		"a line of it is no key":  {identity.String() + "\n" + secrettest.Draw(), "it holds no age private keys"},
+		"it is a key of another":  {"AGE-SECRET-KEY-" + secrettest.Draw(), "it holds no age private keys"},
+		"it is for a kind of age": {"AGE-PLUGIN-" + secrettest.Draw(), "it holds no age private keys"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tokens := secrettest.Tokens{identityKey: c.held}
+			w, shell, snapshot := lost(t, identity.Recipient().String(), c.held)
+			shell.refuse = &ssh.ExitError{Code: 1, Stderr: "make room there"}
+			w.recover(snapshot, "keys", "Fetching")
+			w.reconcile()
+			w.settle()
+			text := w.surface()
+			w.Expect(text).To(ContainSubstring(c.said), "else nobody read it")
+			w.Expect(tokens.Leaks(text)).To(BeEmpty())
+			w.Expect(tokens.Leaks(shell.scripts.String())).To(BeEmpty())
+		})
 	}
 }

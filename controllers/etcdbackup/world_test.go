@@ -10,16 +10,19 @@ import (
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/x509"
+	"encoding/json"
 	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
 	"math/big"
 	"net"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr/funcr"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -31,6 +34,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
@@ -55,6 +59,8 @@ type world struct {
 	now      time.Time
 	// told are the patches of status.
 	told []string
+	// log is what reconciles wrote, at any level.
+	log strings.Builder
 
 	mu       sync.Mutex
 	members  []etcd.Member
@@ -186,9 +192,22 @@ func (w *world) restart() {
 
 func (w *world) reconcile() ctrl.Result {
 	w.t.Helper()
-	result, err := w.r.Reconcile(w.t.Context(), ctrl.Request{NamespacedName: key})
+	ctx := ctrl.LoggerInto(w.t.Context(), funcr.New(func(prefix, args string) {
+		fmt.Fprintln(&w.log, prefix, args)
+	}, funcr.Options{Verbosity: 10}))
+	result, err := w.r.Reconcile(ctx, ctrl.Request{NamespacedName: key})
 	w.Expect(err).NotTo(HaveOccurred())
 	return result
+}
+
+// surface is all that people may read of the control plane and its backups.
+func (w *world) surface() string {
+	w.t.Helper()
+	object, err := json.Marshal(w.controlPlane())
+	w.Expect(err).NotTo(HaveOccurred())
+	families, err := metrics.Registry.Gather()
+	w.Expect(err).NotTo(HaveOccurred())
+	return fmt.Sprintln(string(object), w.told, w.events(), w.log.String(), families)
 }
 
 // settle reconciles until nothing runs, and returns the last result.

@@ -28,6 +28,7 @@ import (
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/egress"
 	"github.com/quoin-dev/cluster-api-provider-quoin/test/proxytest"
+	"github.com/quoin-dev/cluster-api-provider-quoin/test/secrettest"
 )
 
 const passed, failed = quoinv1.RolloutCheckPassed, quoinv1.RolloutCheckFailed
@@ -366,7 +367,9 @@ func TestSecretsGoWhereTheyBelong(t *testing.T) {
 
 // Servers quote what they were sent, also where the quotation is cut off.
 func TestAServerThatQuotesASecretIsNotQuoted(t *testing.T) {
-	const token, password = "N3verInAStatus0123456789", "n0rThis/one+anywhere=atall"
+	tokens := secrettest.Tokens{"token": secrettest.Draw(), "password": "n0rThis/one+anywhere=" + secrettest.Draw(),
+		"username": secrettest.Draw()}
+	token, password := tokens["token"], tokens["password"]
 	for name, quote := range map[string]func(w http.ResponseWriter, said string){
 		"in an error": func(w http.ResponseWriter, said string) {
 			w.WriteHeader(http.StatusBadRequest)
@@ -387,14 +390,15 @@ func TestAServerThatQuotesASecretIsNotQuoted(t *testing.T) {
 		},
 	} {
 		for kind, data := range map[string]map[string]string{
-			"token": {"token": token}, "password": {"username": "prometheus", "password": password},
+			"token": {"token": token}, "password": {"username": tokens["username"], "password": password},
 		} {
 			t.Run(kind+" "+name, func(t *testing.T) {
 				g := NewWithT(t)
 				to := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 					_, sent, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 					_, plain, _ := r.BasicAuth()
-					quote(w, sent+" "+plain)
+					// First as it was sent, for that is what may be cut off.
+					quote(w, sent+" "+plain+" "+secrettest.Tokens(data).Printed())
 				}))
 				to.StartTLS()
 				t.Cleanup(to.Close)
@@ -409,7 +413,8 @@ func TestAServerThatQuotesASecretIsNotQuoted(t *testing.T) {
 				_, err := s.ask(t.Context(), &quoinv1.RolloutCheck{Prometheus: &quoinv1.RolloutPrometheusCheck{URL: to.URL,
 					Query: "up", Min: "1", SecretName: "s"}})
 				g.Expect(err).To(HaveOccurred())
-				encoded := base64.StdEncoding.EncodeToString([]byte("prometheus:" + password))
+				g.Expect(tokens.Leaks(err.Error())).To(BeEmpty())
+				encoded := base64.StdEncoding.EncodeToString([]byte(tokens["username"] + ":" + password))
 				for _, secret := range []string{token, password, encoded} {
 					for at := 0; at+10 <= len(secret); at++ {
 						g.Expect(err.Error()).NotTo(ContainSubstring(secret[at : at+10]))
