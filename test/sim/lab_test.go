@@ -4,6 +4,7 @@
 package sim_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -75,6 +76,8 @@ type lab struct {
 	fleet *sim.Fleet
 	host  *sim.Host
 	key   types.NamespacedName
+	// bootstrap data of its Machine; those of a worker when empty.
+	bootstrap string
 
 	mu      sync.Mutex
 	manager *plane.Manager
@@ -179,7 +182,7 @@ func (l *lab) kill() {
 func (l *lab) addMachine() {
 	l.t.Helper()
 	err := l.plane.AddMachine(l.t.Context(), plane.MachineOptions{
-		Namespace: l.key.Namespace, Name: "m", Version: version, Bootstrap: []byte(worker),
+		Namespace: l.key.Namespace, Name: "m", Version: version, Bootstrap: []byte(cmp.Or(l.bootstrap, worker)),
 		Artifacts: infrav1.Artifacts{Bundle: &infrav1.Bundle{Location: kube.BundleLocation}},
 	})
 	if err != nil {

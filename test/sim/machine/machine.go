@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -94,6 +95,8 @@ type Options struct {
 	Web http.RoundTripper
 	// Sudo says why the user may not run argv as root; nil lets everybody.
 	Sudo func(user string, argv []string) error
+	// Printed gets what units print and do not redirect, which systemd's journal keeps on a host; nobody does when nil.
+	Printed io.Writer
 	// OnProcess hooks are called before each process start, without any lock held. They may call any method, Reboot too.
 	OnProcess []func(Event)
 	// OnJournal hooks are called before a line is appended to the journal of a plan.

@@ -128,7 +128,7 @@ func (u *unit) launch() {
 		p.cred.dir = u.dir
 	}
 	for fd := range 3 {
-		p.setFD(fd, &file{refs: 1, null: true})
+		p.setFD(fd, &file{refs: 1, null: fd == 0 || m.o.Printed == nil, sink: m.o.Printed})
 	}
 	u.main = p
 	go func() {
