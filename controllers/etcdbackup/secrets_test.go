@@ -163,17 +163,19 @@ func TestNoSecretOfAnObjectStoreSurfaces(t *testing.T) {
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(answer http.ResponseWriter, r *http.Request) {
 		answer.Header().Set("Content-Type", "application/xml")
 		answer.WriteHeader(http.StatusForbidden)
-		_, _ = fmt.Fprintf(answer, "<Error><Code>%s</Code><Message>no such key: %s %s</Message></Error>", keys[accessKeyIDKey],
-			html.EscapeString(r.Header.Get("Authorization")), html.EscapeString(keys.Printed()))
+		_, _ = fmt.Fprintf(answer, "<Error><Code>%s</Code><Message>no such key: %s %s</Message></Error>",
+			keys[accessKeyIDKey], html.EscapeString(r.Header.Get("Authorization")), html.EscapeString(keys.Printed()))
 	}))
 	server.StartTLS()
 	t.Cleanup(server.Close)
 	authority := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
 	for name, data := range map[string]map[string]string{
-		"bucket":     {accessKeyIDKey: keys[accessKeyIDKey], secretAccessKeyKey: keys[secretAccessKeyKey], authorityKey: string(authority)},
+		"bucket": {accessKeyIDKey: keys[accessKeyIDKey], secretAccessKeyKey: keys[secretAccessKeyKey],
+			authorityKey: string(authority)},
 		"recipients": {recipientsKey: identity.Recipient().String(), signingKey: signs[signingKey]},
 	} {
-		stored := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: name}, Data: map[string][]byte{}}
+		stored := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: name},
+			Data: map[string][]byte{}}
 		for field, value := range data {
 			stored.Data[field] = []byte(value)
 		}

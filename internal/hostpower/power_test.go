@@ -63,7 +63,8 @@ func TestAHostIsSwitchedThroughItsBMC(t *testing.T) {
 // Between the agreement to an order and the order lies the whole conversation with the BMC.
 func TestAnOrderThatIsNotDueAnyMoreIsNotGiven(t *testing.T) {
 	answered := errors.New("the host answers")
-	for name, order := range map[string]func(*Power, context.Context, *infrav1.QuoinHost, func(context.Context) error) error{
+	type due = func(context.Context) error
+	for name, order := range map[string]func(*Power, context.Context, *infrav1.QuoinHost, due) error{
 		"off": (*Power).Off, "cycle": (*Power).Cycle,
 	} {
 		t.Run(name, func(t *testing.T) {
