@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package quorum judges what may be done to an etcd membership. It is pure: what was observed and what is to be done go
-// in, a verdict on the membership after it comes out. One function answers for rollout, scale, remediation, admission, a
-// person's delete and the release of a host, so none of them can be more careless than another.
+// in, a verdict on the membership after it comes out. One function answers for rollout, scale, remediation, admission,
+// a person's delete and the release of a host, so none of them can be more careless than another.
 package quorum
 
 import (

@@ -59,7 +59,8 @@ func refuseReplicas(s facts) *controlplane.Step {
 }
 
 // unreachable says what to look at while the API does not answer. Certificates that have ended come first: until they
-// are renewed no API server is believed, whatever its endpoint and its host do, and no Machine can be replaced for them.
+// are renewed no API server is believed, whatever its endpoint and its host do, and no Machine can be replaced for
+// them.
 func (s facts) unreachable() string {
 	const begin = "the workload cluster's API does not answer, and nothing is changed until it does: "
 	var ended []string

@@ -15,8 +15,8 @@ import (
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
 )
 
-// validateMachines refuses what no Machine can be made of, and what would make each outdated as soon as it is made. What
-// an earlier release admitted goes along with its objects, and is not refused again when something else is edited.
+// validateMachines refuses what no Machine can be made of, and what would make each outdated as soon as it is made.
+// What an earlier release admitted goes along with its objects, and is not refused again when something else is edited.
 func validateMachines(
 	path *field.Path, machine *controlplanev1.MachinePropagatedSpec, rollout *controlplanev1.QuoinControlPlaneRollout,
 	kubeadm *bootstrapv1.KubeadmConfigSpec,
