@@ -245,7 +245,7 @@ type guest struct {
 
 func (g guest) Run(_ context.Context, command hostssh.Command) (hostssh.Result, error) {
 	out, err := g.run(command.Script)
-	return hostssh.Result{Stdout: out}, err
+	return hostssh.Result{Stdout: out + "\n"}, err // which run takes off
 }
 
 // findings are what a verification finds that compares the host with its last inspection.
