@@ -133,6 +133,8 @@ func (c *court) phase(host *machine.Machine, verb, phase string) {
 // newCourt makes the hosts and the Cluster, and waits for nothing.
 func newCourt(t testing.TB, o courtOptions) *court {
 	t.Helper()
+	courts <- struct{}{}
+	t.Cleanup(func() { <-courts })
 	p := cmp.Or(o.plane, needsPlane(t))
 	c := &court{t: t, options: o, plane: p, domains: map[*sim.Host]string{}, burnt: map[*sim.Host]bool{}, patience: whole}
 	var err error

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	. "github.com/onsi/gomega"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util/conditions"
@@ -196,8 +198,20 @@ func (c *court) abandon(machine clusterv1.Machine) {
 // giveUp says of a host that it does not run any more, unless it was heard since.
 func (c *court) giveUp(host *infrav1.QuoinHost) {
 	c.t.Helper()
-	if !host.Answers() {
-		c.annotateAs(host, infrav1.AbandonAnnotation, host.ProviderID())
+	for !host.Answers() && host.Spec.ConsumerRef != nil {
+		before := client.MergeFromWithOptions(host.DeepCopy(), client.MergeFromWithOptimisticLock{})
+		metav1.SetMetaDataAnnotation(&host.ObjectMeta, infrav1.AbandonAnnotation, host.ProviderID())
+		err := c.plane.Client.Patch(c.t.Context(), host, before)
+		if apierrors.IsConflict(err) { // it may have let go of the claim that the word names
+			err = c.plane.Client.Get(c.t.Context(), client.ObjectKeyFromObject(host), host)
+			if err == nil {
+				continue
+			}
+		}
+		if client.IgnoreNotFound(err) != nil {
+			c.t.Error(err)
+		}
+		return
 	}
 }
 

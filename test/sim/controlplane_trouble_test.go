@@ -336,13 +336,11 @@ func (c *court) machineOn(host *sim.Host) (*clusterv1.Machine, *infrav1.QuoinHos
 }
 
 // annotate adds an annotation that has no value.
-func (c *court) annotate(object client.Object, key string) { c.annotateAs(object, key, "") }
-
-func (c *court) annotateAs(object client.Object, key, value string) {
+func (c *court) annotate(object client.Object, key string) {
 	if _, there := object.GetAnnotations()[key]; there {
 		return
 	}
-	patch := []byte(fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, key, value))
+	patch := []byte(fmt.Sprintf(`{"metadata":{"annotations":{%q:""}}}`, key))
 	err := c.plane.Client.Patch(c.t.Context(), object, client.RawPatch(types.MergePatchType, patch))
 	if client.IgnoreNotFound(err) != nil {
 		c.t.Error(err)

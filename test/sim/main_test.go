@@ -23,6 +23,11 @@ import (
 // parallelLives bounds the hosts that live at once.
 const parallelLives = 16
 
+// courts are the places for clusters, each with an API server, an etcd and a management of its own, that live at once. More
+// of them than the processors carry do not take longer but time each other out, beside the tests of other packages above
+// all.
+var courts = make(chan struct{}, 3*runtime.GOMAXPROCS(0))
+
 // thePlane is the API server of all tests of this package; nil without its binaries.
 var thePlane *plane.Plane
 
