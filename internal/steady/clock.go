@@ -7,6 +7,7 @@
 package steady
 
 import (
+	"slices"
 	"sync"
 	"time"
 )
@@ -42,9 +43,7 @@ func New() *Clock {
 
 // From returns a clock that shows one time, and knows by another one how long that took.
 func From(wall func() time.Time, elapsed func() time.Duration) *Clock {
-	c := &Clock{wall: wall, elapsed: elapsed}
-	c.Now()
-	return c
+	return &Clock{wall: wall, elapsed: elapsed, seen: wall().Round(0), at: elapsed()}
 }
 
 // Now is what the clock shows.
@@ -52,22 +51,17 @@ func (c *Clock) Now() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now, elapsed := c.wall(), c.elapsed()
-	expected := c.seen.Add(elapsed - c.at)
-	if c.seen.IsZero() {
-		expected = now.Round(0)
-	}
-	by := now.Round(0).Sub(expected)
+	shown, expected := now.Round(0), c.seen.Add(elapsed-c.at)
+	c.seen, c.at = shown, elapsed
+	by := shown.Sub(expected)
 	if by >= smallest {
 		c.steps = append(c.steps, step{from: expected, by: by})
 	}
-	for back := -by; back >= smallest && len(c.steps) > 0; {
-		last := &c.steps[len(c.steps)-1]
-		taken := min(back, last.by)
-		if back, last.by = back-taken, last.by-taken; last.by == 0 {
-			c.steps = c.steps[:len(c.steps)-1]
-		}
+	for i, back := len(c.steps)-1, -by; i >= 0 && back >= smallest; i-- {
+		taken := min(back, c.steps[i].by)
+		back, c.steps[i].by = back-taken, c.steps[i].by-taken
 	}
-	c.seen, c.at = now.Round(0), elapsed
+	c.steps = slices.DeleteFunc(c.steps, func(s step) bool { return s.by == 0 })
 	return now
 }
 
@@ -75,16 +69,13 @@ func (c *Clock) Now() time.Time {
 func (c *Clock) Since(t time.Time) time.Duration { return c.Now().Sub(t) }
 
 // Shift returns the time at which something began, as the clock would have shown it then had it been set before: what
-// it was set forward by since then did not pass.
+// it was set forward by since then did not pass. No time stays none.
 func (c *Clock) Shift(t time.Time) time.Time {
-	if t.IsZero() {
-		return t
-	}
 	c.Now()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, step := range c.steps {
-		if !t.After(step.from) {
+		if !t.IsZero() && !t.After(step.from) {
 			t = t.Add(step.by)
 		}
 	}
@@ -93,7 +84,7 @@ func (c *Clock) Shift(t time.Time) time.Time {
 
 // Shift is that of a clock that can; by any other nothing is shifted.
 func Shift(clock any, t time.Time) time.Time {
-	if c, ok := clock.(*Clock); ok && c != nil {
+	if c, ok := clock.(*Clock); ok {
 		return c.Shift(t)
 	}
 	return t

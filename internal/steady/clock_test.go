@@ -15,15 +15,22 @@ func TestAStepForwardIsNoTimeThatPassed(t *testing.T) {
 	for name, test := range map[string]struct {
 		acts  []act
 		since time.Duration
+		// kept steps: those that were not taken back.
+		kept int
 	}{
-		"nothing is set":                      {[]act{{0, time.Minute}}, time.Minute},
-		"a day forward":                       {[]act{{day, 0}}, 0},
-		"a day forward, and time goes on":     {[]act{{day, time.Hour}}, time.Hour},
-		"forward twice":                       {[]act{{day, time.Hour}, {day, time.Hour}}, 2 * time.Hour},
-		"forward and back again":              {[]act{{day, time.Hour}, {-day, time.Hour}}, 2 * time.Hour},
-		"forward, and back by less":           {[]act{{day, time.Hour}, {-time.Hour, time.Hour}}, 2 * time.Hour},
-		"slewed":                              {[]act{{time.Second, time.Hour}}, time.Hour + time.Second},
-		"set back, which others have to bear": {[]act{{-day, time.Hour}}, time.Hour - day},
+		"nothing is set":                      {[]act{{0, time.Minute}}, time.Minute, 0},
+		"a day forward":                       {[]act{{day, 0}}, 0, 1},
+		"a day forward, and time goes on":     {[]act{{day, time.Hour}}, time.Hour, 1},
+		"forward twice":                       {[]act{{day, time.Hour}, {day, time.Hour}}, 2 * time.Hour, 2},
+		"forward and back again":              {[]act{{day, time.Hour}, {-day, time.Hour}}, 2 * time.Hour, 0},
+		"forward, and back by less":           {[]act{{day, time.Hour}, {-time.Hour, time.Hour}}, 2 * time.Hour, 1},
+		"forward, and back by more":           {[]act{{day, time.Hour}, {-2 * day, time.Hour}}, 2*time.Hour - day, 0},
+		"forward twice, and back once":        {[]act{{day, 0}, {time.Hour, 0}, {-day, time.Hour}}, time.Hour, 1},
+		"a minute forward":                    {[]act{{time.Minute, time.Hour}}, time.Hour, 1},
+		"forward and back by a minute":        {[]act{{time.Minute, time.Hour}, {-time.Minute, 0}}, time.Hour, 0},
+		"slewed":                              {[]act{{time.Second, time.Hour}}, time.Hour + time.Second, 0},
+		"slewed back after a step":            {[]act{{day, time.Hour}, {-time.Second, 0}}, time.Hour - time.Second, 1},
+		"set back, which others have to bear": {[]act{{-day, time.Hour}}, time.Hour - day, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			wall, elapsed := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC), time.Duration(0)
@@ -40,12 +47,19 @@ func TestAStepForwardIsNoTimeThatPassed(t *testing.T) {
 			}
 			later := c.Now()
 			wall, elapsed = wall.Add(time.Minute), elapsed+time.Minute
-			if got := c.Now().Sub(c.Shift(later)); got != time.Minute {
+			if got := c.Since(c.Shift(later)); got != time.Minute {
 				t.Errorf("what began after it began %s ago, not a minute", got)
+			}
+			if len(c.steps) != test.kept || !c.Shift(time.Time{}).IsZero() {
+				t.Errorf("steps are %v, not %d, and no time is shifted to %s", c.steps, test.kept, c.Shift(time.Time{}))
+			}
+			wall = wall.Add(day)
+			if got := c.Shift(later).Sub(later); got != day {
+				t.Errorf("a step that nobody saw yet shifts by %s", got)
 			}
 		})
 	}
-	if at := time.Now(); !Shift(New(), at).Equal(at) || !Shift(nil, at).Equal(at) || !New().Shift(time.Time{}).IsZero() {
+	if at := time.Now(); !Shift(New(), at).Equal(at) || !Shift(nil, at).Equal(at) {
 		t.Error("something is shifted without a step")
 	}
 }
