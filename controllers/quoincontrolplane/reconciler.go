@@ -264,7 +264,7 @@ func (p *reconciliation) observed(o *observe.Observation) {
 // reconcile goes through prerequisites, observation with inventory, maintenance, plan, announcement, execution and
 // report. A failure of the housekeeping does not hold up a departure: a Machine whose host waits for the end of its
 // etcd member must not wait for a field of another Machine that cannot be written. Nor must the end of a member that is
-// dead.
+// dead, or a recovery.
 func (r *Reconciler) reconcile(ctx context.Context, p *reconciliation) (result ctrl.Result, reterr error) {
 	if p.controlPlane.DeletionTimestamp.IsZero() {
 		ready, err := r.ensurePrerequisites(ctx, p)

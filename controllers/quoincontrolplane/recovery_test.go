@@ -116,6 +116,31 @@ func TestARecoveryTellsEachHostItsPartAndGivesUpTheOthers(t *testing.T) {
 	g.Expect(w.order(names[0])).To(BeEmpty())
 }
 
+// What cannot be written to Machines holds no recovery up: nothing else is done while there is no quorum.
+func TestFailuresDoNotHoldUpARecovery(t *testing.T) {
+	w, names := lostQuorum(t)
+	g := w.g
+	w.edit(func(p *controlplanev1.QuoinControlPlane) {
+		p.Spec.MachineTemplate.ObjectMeta.Labels = map[string]string{"a": "b"}
+	})
+	w.refuseApply = true
+	w.recover("r1", names[0], names[1], names[2])
+	steps := func() {
+		t.Helper()
+		for range 5 {
+			_, err := w.r.Reconcile(t.Context(), request())
+			g.Expect(err).To(MatchError(ContainSubstring("admission says no")))
+		}
+	}
+	steps()
+	g.Expect(w.order(names[1])).To(Equal("Stop "))
+	g.Expect(w.order(names[2])).To(Equal("Stop "))
+	w.ends(names[1], "r1", "Succeeded")
+	w.ends(names[2], "r1", "Succeeded")
+	steps()
+	g.Expect(w.order(names[0])).To(Equal("Survive n-" + names[0]))
+}
+
 func TestARecoveryThatIsNeedlessIsVoidForGood(t *testing.T) {
 	w, names := lostQuorum(t)
 	g := w.g

@@ -21,13 +21,19 @@ func restore(s facts) *controlplane.Step {
 	if r == nil || !s.Initialized {
 		return nil
 	}
-	if recoveryOver(r) {
-		return releaseHosts(r)
+	var step *controlplane.Step
+	switch {
+	case recoveryOver(r):
+		step = releaseHosts(r)
+	case r.Withdrawn:
+		step = s.withdrawn(*r)
+	default:
+		step = s.restoring(*r)
 	}
-	if r.Withdrawn {
-		return s.withdrawn(*r)
+	if step != nil {
+		step.MayProceed = true
 	}
-	return s.restoring(*r)
+	return step
 }
 
 // recoveryOver reports whether the recovery was carried out, or never will be.
