@@ -24,7 +24,7 @@ import (
 // dies ends the shell before its nth change, as a reset of the host does.
 func dies(n int) string {
 	script := fmt.Sprintf("left=%d\ndie() { left=$((left - 1)); [ $left -gt 0 ] || kill -9 $$; }\n", n)
-	for _, command := range []string{"mv", "cp", "rm", "mkdir", "sync"} {
+	for _, command := range []string{"mv", "cp", "rm", "mkdir", "ln", "sync"} {
 		script += command + "() { die; command " + command + ` "$@"; }` + "\n"
 	}
 	return script
