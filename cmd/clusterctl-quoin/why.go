@@ -19,8 +19,10 @@ import (
 	"sigs.k8s.io/cluster-api/cmd/clusterctl/client/tree"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/upgrade"
 )
 
@@ -193,7 +195,15 @@ func (s *subject) find(of string) (*subject, error) {
 // negative are conditions that should not be True.
 var negative = []string{clusterv1.PausedCondition, clusterv1.DeletingCondition, clusterv1.ClusterRemediatingCondition,
 	clusterv1.ClusterRollingOutCondition, clusterv1.ClusterScalingUpCondition, clusterv1.ClusterScalingDownCondition,
-	clusterv1.MachineUpdatingCondition, quoinv1.ClusterUpgradeStalledCondition}
+	clusterv1.MachineUpdatingCondition, quoinv1.ClusterUpgradeStalledCondition,
+	quoinv1.RolloutPolicyOrderConflictCondition}
+
+// either are conditions that say something whether they are True or False.
+var either = []string{quoinv1.RolloutPolicyRolledBackCondition, controlplanev1.ControlPlaneRecoveringCondition}
+
+// atRest are reasons of conditions that hold nothing: there is nothing to do, or it is done.
+var atRest = []string{infrav1.HostInUseReason, quoinv1.UpToDateReason, quoinv1.NothingRolledBackReason,
+	controlplane.ReasonRecovered, controlplane.ReasonRecoveryVoid}
 
 // leaving are conditions of QuoinMachines that say something while they are deleted.
 var leaving = []string{infrav1.MachineDrainableCondition, infrav1.MachineDrainedCondition,
@@ -211,8 +221,8 @@ func holdsOf(s *subject, rules []*subject) (holds []Hold) {
 		if slices.Contains(negative, c.Type) {
 			wanted = metav1.ConditionFalse
 		}
-		idle := !s.deleting && slices.Contains(leaving, c.Type) || c.Reason == infrav1.HostInUseReason
-		if c.Status != wanted && !idle {
+		idle := !s.deleting && slices.Contains(leaving, c.Type) || slices.Contains(atRest, c.Reason)
+		if (c.Status != wanted || slices.Contains(either, c.Type)) && !idle {
 			own = append(own, Hold{Object: s.kind + "/" + s.name, Condition: c})
 		}
 	}

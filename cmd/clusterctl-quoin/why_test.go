@@ -22,6 +22,7 @@ import (
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
 )
 
 // What a Cluster waits for is found from its conditions down to those of a host, and of what may hold it.
@@ -115,4 +116,37 @@ ClusterUpgrade/to-1.36  Progressing=False          2026-11-26 12:00:00Z  Held   
 	g.Expect(err).To(MatchError(ContainSubstring("kind/name")))
 	_, _, err = readSubjects(t.Context(), c, "ns", "none")
 	g.Expect(err).To(MatchError(ContainSubstring("reading Cluster none")))
+}
+
+// What a RolloutPolicy or a recovery says of itself holds something in one of its states only: others are of what is
+// done, and of what is as it should be.
+func TestWhatIsDoneHoldsNothing(t *testing.T) {
+	for condition, holds := range map[metav1.Condition]bool{
+		{Type: quoinv1.RolloutPolicyProgressingCondition, Status: metav1.ConditionFalse, Reason: quoinv1.UpToDateReason}: false,
+		{Type: quoinv1.RolloutPolicyProgressingCondition, Status: metav1.ConditionFalse, Reason: quoinv1.HeldReason}:     true,
+		{Type: quoinv1.RolloutPolicyProgressingCondition, Status: metav1.ConditionFalse,
+			Reason: quoinv1.AnotherPolicyReason}: true,
+		{Type: quoinv1.RolloutPolicyStalledCondition, Status: metav1.ConditionFalse, Reason: quoinv1.OnTimeReason}:     false,
+		{Type: quoinv1.RolloutPolicyStalledCondition, Status: metav1.ConditionTrue, Reason: quoinv1.DrainFailedReason}: true,
+		{Type: quoinv1.RolloutPolicyOrderConflictCondition, Status: metav1.ConditionFalse,
+			Reason: quoinv1.NoConflictReason}: false,
+		{Type: quoinv1.RolloutPolicyOrderConflictCondition, Status: metav1.ConditionTrue,
+			Reason: quoinv1.TopologyOrderReason}: true,
+		{Type: quoinv1.RolloutPolicyRolledBackCondition, Status: metav1.ConditionFalse,
+			Reason: quoinv1.NothingRolledBackReason}: false,
+		{Type: quoinv1.RolloutPolicyRolledBackCondition, Status: metav1.ConditionFalse,
+			Reason: quoinv1.RollbackRefusedReason}: true,
+		{Type: quoinv1.RolloutPolicyRolledBackCondition, Status: metav1.ConditionTrue, Reason: quoinv1.RolledBackReason}: true,
+		{Type: controlplanev1.ControlPlaneRecoveringCondition, Status: metav1.ConditionTrue,
+			Reason: controlplane.ReasonRecovering}: true,
+		{Type: controlplanev1.ControlPlaneRecoveringCondition, Status: metav1.ConditionFalse,
+			Reason: controlplane.ReasonRecoveryRefused}: true,
+		{Type: controlplanev1.ControlPlaneRecoveringCondition, Status: metav1.ConditionFalse,
+			Reason: controlplane.ReasonRecovered}: false,
+		{Type: controlplanev1.ControlPlaneRecoveringCondition, Status: metav1.ConditionFalse,
+			Reason: controlplane.ReasonRecoveryVoid}: false,
+	} {
+		shown := holdsOf(&subject{conditions: []metav1.Condition{condition}}, nil)
+		NewWithT(t).Expect(len(shown) == 1).To(Equal(holds), "%s=%s %s", condition.Type, condition.Status, condition.Reason)
+	}
 }
