@@ -84,7 +84,7 @@ func (c *Clock) Shift(t time.Time) time.Time {
 
 // Shift is that of a clock that can; by any other nothing is shifted.
 func Shift(clock any, t time.Time) time.Time {
-	if c, ok := clock.(*Clock); ok {
+	if c, ok := clock.(*Clock); ok && c != nil {
 		return c.Shift(t)
 	}
 	return t
