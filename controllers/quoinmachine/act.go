@@ -99,6 +99,12 @@ func (r *Reconciler) claim(
 		v.obstacle = &obstacle{infrav1.MachineWaitingForControlPlaneReason, why}
 		return ctrl.Result{RequeueAfter: cmp.Or(again, time.Second)}, nil
 	}
+	// So are policies, which are often applied together with what they are for: what begins before one is seen begins
+	// beside its canary, outside of its windows.
+	if why, err := r.notAdmitted(ctx, r.APIReader, v); err != nil || why != "" {
+		v.obstacle = &obstacle{infrav1.MachineWaitingForRolloutReason, why}
+		return ctrl.Result{RequeueAfter: unseenRecheck}, err
+	}
 	if again, dead, err := r.replaceDead(ctx, quoinMachine, v); err != nil || dead {
 		return ctrl.Result{RequeueAfter: again}, err
 	}
@@ -146,7 +152,7 @@ func (r *Reconciler) mayClaim(ctx context.Context, v *observation) (again time.D
 		return 0, false, nil
 	}
 	// Last: most are admitted before there is anything else to wait for, and need not say in between that they were not.
-	if why, err := r.notAdmitted(ctx, v); err != nil || why != "" {
+	if why, err := r.notAdmitted(ctx, r.Client, v); err != nil || why != "" {
 		v.obstacle = &obstacle{infrav1.MachineWaitingForRolloutReason, why}
 		return unseenRecheck, false, err
 	}

@@ -28,13 +28,13 @@ import (
 
 // notAdmitted says why a Machine of a MachineDeployment may not claim a host yet: a RolloutPolicy selects it and did
 // not admit it. It is empty when none does, so that nothing waits for a policy that is gone.
-func (r *Reconciler) notAdmitted(ctx context.Context, v *observation) (string, error) {
+func (r *Reconciler) notAdmitted(ctx context.Context, reader client.Reader, v *observation) (string, error) {
 	name := v.machine.Labels[clusterv1.MachineDeploymentNameLabel]
 	if name == "" || !rollout.AdmittedAt(v.machine).IsZero() || !v.cluster.DeletionTimestamp.IsZero() {
 		return "", nil
 	}
 	policies := &quoinv1.RolloutPolicyList{}
-	if err := r.Client.List(ctx, policies, client.InNamespace(v.machine.Namespace),
+	if err := reader.List(ctx, policies, client.InNamespace(v.machine.Namespace),
 		client.UnsafeDisableDeepCopy); err != nil {
 		return "", fmt.Errorf("listing the RolloutPolicies of namespace %s: %w", v.machine.Namespace, err)
 	}
@@ -43,7 +43,7 @@ func (r *Reconciler) notAdmitted(ctx context.Context, v *observation) (string, e
 		return "", nil
 	}
 	pool := &clusterv1.MachineDeployment{}
-	err := r.Client.Get(ctx, client.ObjectKey{Namespace: v.machine.Namespace, Name: name}, pool)
+	err := reader.Get(ctx, client.ObjectKey{Namespace: v.machine.Namespace, Name: name}, pool)
 	if apierrors.IsNotFound(err) || err == nil && !pool.DeletionTimestamp.IsZero() {
 		return "", nil
 	}

@@ -116,6 +116,78 @@ func TestAPolicyHoldsWhatItSelects(t *testing.T) {
 	w.claims()
 }
 
+// A policy is often applied together with what it is for, and a cache may have seen the Machines before it: the policy
+// is asked for once more before a host is claimed, or all of them would begin beside its canary, whatever its windows
+// say.
+func TestAPolicyHoldsWhatIsMadeAMomentAfterIt(t *testing.T) {
+	for name, lags := range map[string]interceptor.Funcs{
+		"the cache has no policy yet": {List: func(ctx context.Context, c client.WithWatch, list client.ObjectList,
+			options ...client.ListOption) error {
+			if policies, is := list.(*quoinv1.RolloutPolicyList); is {
+				policies.Items = nil
+				return nil
+			}
+			return c.List(ctx, list, options...)
+		}},
+		"the cache has the policy before it selected the pool": {List: func(ctx context.Context, c client.WithWatch,
+			list client.ObjectList, options ...client.ListOption) error {
+			err := c.List(ctx, list, options...)
+			if policies, is := list.(*quoinv1.RolloutPolicyList); is && len(policies.Items) > 0 {
+				policies.Items[0].Spec.Groups = []quoinv1.RolloutGroup{{Name: "g",
+					MachineDeployments: quoinv1.RolloutSelector{Names: []string{"amber"}}}}
+			}
+			return err
+		}},
+		"the cache has no MachineDeployment yet": {Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey,
+			object client.Object, options ...client.GetOption) error {
+			if _, is := object.(*clusterv1.MachineDeployment); is {
+				return apierrors.NewNotFound(schema.GroupResource{Resource: "machinedeployments"}, key.Name)
+			}
+			return c.Get(ctx, key, object, options...)
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, _ := rolledOut(t)
+			w.r.Client = interceptor.NewClient(w.client, lags)
+			w.waitsForRollout("amber comes first")
+			w.change("m1", func(m *clusterv1.Machine) {
+				m.Annotations[quoinv1.RolloutAdmittedAnnotation] = rollout.Admission(m, time.Now())
+			})
+			w.claims()
+
+			gone, policy := rolledOut(t)
+			gone.r.Client = interceptor.NewClient(gone.client, lags)
+			gone.g.Expect(gone.client.Delete(t.Context(), policy)).To(Succeed())
+			gone.claims()
+		})
+	}
+}
+
+// The API server is asked for policies when a host is claimed, and by nothing that waits for one.
+func TestThePoliciesAreReadOnceForEachClaim(t *testing.T) {
+	w, policy := rolledOut(t)
+	read := 0
+	w.r.APIReader = interceptor.NewClient(w.client, interceptor.Funcs{List: func(ctx context.Context, c client.WithWatch,
+		list client.ObjectList, options ...client.ListOption) error {
+		if _, is := list.(*quoinv1.RolloutPolicyList); is {
+			read++
+		}
+		return c.List(ctx, list, options...)
+	}})
+	w.waitsForRollout("amber comes first")
+	w.g.Expect(w.client.Delete(t.Context(), policy)).To(Succeed())
+	free := w.host("h1")
+	w.g.Expect(w.client.Delete(t.Context(), free)).To(Succeed())
+	w.reconcile("m1")
+	w.expect("m1", infrav1.MachineHostClaimedCondition, metav1.ConditionFalse, infrav1.MachineNoMatchingHostReason, "")
+	w.g.Expect(read).To(BeZero())
+	free.ResourceVersion = ""
+	w.g.Expect(w.client.Create(t.Context(), free)).To(Succeed())
+	w.claims()
+	w.reconcile("m1")
+	w.g.Expect(read).To(Equal(1))
+}
+
 // heldLong is a Machine of a MachineSet that a policy held for an hour, and its Cluster, which has a bootstrap token.
 func heldLong(t *testing.T, token string) (*world, *quoinv1.RolloutPolicy) {
 	w, policy := rolledOut(t)
