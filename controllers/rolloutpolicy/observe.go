@@ -7,8 +7,10 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
+	"github.com/blang/semver/v4"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -77,7 +79,7 @@ func (r *Reconciler) observe(
 		hosts[hosted.Items[i].Name] = hostOf(&hosted.Items[i])
 	}
 	nodes := r.markedNodes(ctx, cluster)
-	judge, err := r.judgeStarts(ctx, cluster, all.Items)
+	judge, runs, err := r.judgeStarts(ctx, cluster, all.Items)
 	if err != nil {
 		return nil, err
 	}
@@ -94,6 +96,7 @@ func (r *Reconciler) observe(
 			seen.pool(pool, sets.Items, all.Items, hosts, formerOf(policy, pool.Name), metav1.NewTime(r.Clock.Now()))
 			added := &seen.state.Pools[len(seen.state.Pools)-1]
 			added.Unsupported = judge(pool)
+			added.Skewed = skewed(cluster, pool, seen.sets[added.Revision], runs)
 			spares.of(added, seen.machines)
 			selectMarked(added, seen.machines, sets.Items, nodes)
 		}
@@ -105,16 +108,16 @@ func (r *Reconciler) observe(
 	return seen, r.succession(ctx, machines, seen, spares, all.Items)
 }
 
-// judgeStarts returns what says why no Machine of a pool would start, by the API servers and the kube-proxy that run,
-// as its QuoinMachine would: what is deleted for it would be missed until then. What a distribution asks of pools their
-// Machines alone ask.
+// judgeStarts returns what says why no Machine of a pool would start, by the API servers, whose versions it returns,
+// and the kube-proxy that run, as its QuoinMachine would: what is deleted for it would be missed until then. What a
+// distribution asks of pools their Machines alone ask.
 func (r *Reconciler) judgeStarts(
 	ctx context.Context, cluster *clusterv1.Cluster, machines []clusterv1.Machine,
-) (func(*clusterv1.MachineDeployment) string, error) {
+) (judge func(*clusterv1.MachineDeployment) string, runs []string, err error) {
 	policies, err := skew.PoliciesOf(cluster)
 	if err != nil {
 		why := err.Error() + "; correct the annotation"
-		return func(*clusterv1.MachineDeployment) string { return why }, nil //nolint:nilerr // a person's to correct
+		return func(*clusterv1.MachineDeployment) string { return why }, nil, nil //nolint:nilerr // a person's to correct
 	}
 	policies, _ = skew.Split(policies)
 	var members []clusterv1.Machine
@@ -134,7 +137,43 @@ func (r *Reconciler) judgeStarts(
 		}
 		pool := skew.Pool{Object: "MachineDeployment " + of.Name, Version: version}
 		return skew.Summary(slices.Concat(pool.Judge(policies, world)))
-	}, err
+	}, world.APIServers, err
+}
+
+// skewed says why Cluster API makes no Machine of the MachineSet, beside API servers of another version
+// (kubeadmVersionPreflightCheck and controlPlaneVersionPreflightCheck in machineset_preflight.go); empty when it does,
+// or when that is not known.
+func skewed(
+	cluster *clusterv1.Cluster, pool *clusterv1.MachineDeployment, set *clusterv1.MachineSet, runs []string,
+) string {
+	if set == nil || len(runs) == 0 {
+		return ""
+	}
+	spec := set.Spec.Template.Spec
+	checks := func(check clusterv1.MachineSetPreflightCheck) bool {
+		skips := strings.Split(set.Annotations[clusterv1.MachineSetSkipPreflightChecksAnnotation], ",")
+		return !slices.ContainsFunc(skips, func(skip string) bool {
+			skip = strings.TrimSpace(skip)
+			return skip == string(check) || skip == string(clusterv1.MachineSetPreflightCheckAll)
+		})
+	}
+	exactly := cluster.Spec.Topology.IsDefined() && checks(clusterv1.MachineSetPreflightCheckControlPlaneVersionSkew)
+	kubeadm := spec.Bootstrap.ConfigRef.Kind == configKind+clusterv1.TemplateSuffix &&
+		checks(clusterv1.MachineSetPreflightCheckKubeadmVersionSkew)
+	of, err := semver.ParseTolerant(spec.Version)
+	for _, version := range runs {
+		is, unread := semver.ParseTolerant(version)
+		alike := is.Major == of.Major && is.Minor == of.Minor
+		if err != nil || unread != nil || (!exactly || is.EQ(of)) && (!kubeadm || alike) {
+			return ""
+		}
+	}
+	wayOut := "give it that version"
+	if _, owned := pool.Labels[clusterv1.ClusterTopologyOwnedLabel]; owned {
+		wayOut = "its topology gives it that version in its turn, unless its upgrade is deferred or held there"
+	}
+	return fmt.Sprintf("MachineDeployment %s is of %s and the control plane of %s, beside which Cluster API makes no "+
+		"such Machine: %s", pool.Name, spec.Version, runs[0], wayOut)
 }
 
 // lacks says what a condition of the Cluster complains about; empty when it is not False.

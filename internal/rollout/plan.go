@@ -185,13 +185,15 @@ func (p *planner) holds(pool *rules, room *room) (Reason, string) {
 func (p *planner) stopped(pool *rules, _ *room) (Reason, string) { return p.stops(pool) }
 
 // afterControlPlane has workers come after it. What is deleted already, which has no room, waits for what takes its
-// place only where something does.
+// place only where something does, and what is there need not be made.
 func (p *planner) afterControlPlane(pool *rules, room *room) (Reason, string) {
 	switch {
 	case p.Outdated != "":
 		return ControlPlane, "workers come after the control plane, when that is replaced: " + p.Outdated
 	case pool.Unsupported != "" && (room != nil || pool.staying() < pool.Replicas):
 		return ControlPlane, "what takes the place of a Machine would not start: " + pool.Unsupported
+	case pool.Skewed != "" && room != nil && !room.actual:
+		return ControlPlane, "what takes the place of a Machine is not made: " + pool.Skewed
 	}
 	return "", ""
 }
@@ -215,7 +217,8 @@ func (p *planner) conflicts(pool *rules, _ *room) (Reason, string) {
 }
 
 func (p *planner) afterPrevious(pool *rules, _ *room) (Reason, string) {
-	if pool.Refused || slices.Contains(p.current, pool.Name) { // what was refused is tried again, after nobody
+	// What was refused is tried again, after nobody.
+	if pool.Refused || len(p.current) == 0 || slices.Contains(p.current, pool.Name) {
 		return "", ""
 	}
 	if len(pool.behind) > 0 {

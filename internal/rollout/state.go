@@ -42,6 +42,9 @@ type Pool struct {
 	// Unsupported says why no Machine of the present template would start beside the API servers that run; empty when one
 	// would.
 	Unsupported string
+	// Skewed says why Cluster API makes no Machine of the present template, where the control plane has another version;
+	// empty when it makes them.
+	Skewed string
 	// Stock are the limits of the MachineDeployment itself, which Cluster API keeps to.
 	Stock Limits
 	// Revision is the MachineSet of the present template; empty while there is none.

@@ -4,6 +4,7 @@
 package rollout
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -83,7 +84,7 @@ func TestAPoolWaitsForOneThatItsTopologyIsAboutToWrite(t *testing.T) {
 	g := NewWithT(t)
 	old, waits := Machine{Name: "old", Outdated: true, Hosted: true, Joined: true, Available: true}, Machine{Name: "new"}
 	pools := []Pool{{Name: "blue", Replicas: 1, Revision: "1", Completed: "1", Stock: Limits{Surge: 1},
-		Machines: []Machine{{Name: "serves", Hosted: true, Joined: true, Available: true}}},
+		Skewed: "it is of the version before", Machines: []Machine{{Name: "serves", Hosted: true, Joined: true, Available: true}}},
 		{Name: "green", Replicas: 1, Revision: "2", Completed: "1", Stock: Limits{Surge: 1}, Machines: []Machine{old, waits}}}
 	reason := func(topology *Topology) Reason {
 		for _, d := range Plan(State{Pools: pools, Topology: topology}, &quoinv1.RolloutPolicySpec{}, time.Time{}).Decisions {
@@ -149,4 +150,80 @@ func TestWhatIsOnItsWayComesFirst(t *testing.T) {
 	g.Expect(current(pools, nil, 1, time.Time{})).To(Equal([]string{"blue"}))
 	pools[1].Replicas = 2
 	g.Expect(current(pools, nil, 1, time.Time{})).To(Equal([]string{"green"}))
+}
+
+// Cluster API makes no Machine of another version than the control plane's (machineset_preflight.go), and a topology gives
+// the version to the next pool when the one before is done. What waits for that version keeps nobody waiting who has it,
+// or both would wait for ever: a pool whose other rollout was begun before, and one that a policy has first.
+func TestNobodyWaitsForAPoolThatGetsNoMachines(t *testing.T) {
+	const why = "it is of v1.35.0"
+	old, counted := serving("blue-1"), serving("blue-2")
+	counted.Outdated = false
+	hosted := Machine{Name: "blue-3", Admitted: eight, Hosted: true, Gated: true, Created: eight}
+	hostless, waits := hosted, Machine{Name: "blue-3", Created: eight}
+	hostless.Hosted, hostless.NoHost = false, "no free host matches"
+	leaver, gone := serving("blue-1"), serving("blue-1")
+	leaver.Deleting, gone.Outdated, gone.NeedsUpdate = true, false, "needs-update on its Node"
+	kept := leaver
+	kept.Leave.PreDrain, leaver.Leave.PreDrain = true, false
+	for name, c := range map[string]struct {
+		blue   []Machine
+		admits bool
+	}{
+		"nothing of it is begun":                 {[]Machine{old}, true},
+		"it was begun":                           {[]Machine{old, counted}, true},
+		"one was made before and waits":          {[]Machine{old, waits}, true},
+		"one was admitted before without a host": {[]Machine{old, hostless}, true},
+		"a person selected one":                  {[]Machine{gone}, true},
+		"one has a host":                         {[]Machine{old, hosted}, false},
+		"one is to leave and is not drained":     {[]Machine{kept, counted}, true},
+		"one leaves":                             {[]Machine{leaver, counted}, false},
+	} {
+		g := NewWithT(t)
+		blue := Pool{Name: "blue", Replicas: len(c.blue), Revision: "2", Completed: "1", Stock: Limits{Surge: 1},
+			Machines: c.blue, Skewed: why}
+		if name == "a person selected one" {
+			blue.Completed, blue.Stock.Unavailable = "2", 1
+		}
+		first, last := blue, blue
+		first.Name, last.Name = "amber", "zinc"
+		cyan := Pool{Name: "cyan", Replicas: 1, Revision: "2", Completed: "1", Stock: Limits{Surge: 1},
+			Machines: []Machine{serving("cyan-1"), {Name: "cyan-2", Created: eight}}}
+		for _, pool := range []Pool{first, last} {
+			admits := func(machine string) bool {
+				decisions := Plan(State{Pools: []Pool{pool, cyan}}, &quoinv1.RolloutPolicySpec{}, eight).Decisions
+				return slices.ContainsFunc(decisions, func(d Decision) bool { return d.Machine == machine && d.Action == Admit })
+			}
+			if pool.Name == "amber" || c.admits { // what is begun comes before what is not, whatever its place
+				g.Expect(admits("cyan-2")).To(Equal(c.admits), "%s: %s", pool.Name, name)
+			}
+			g.Expect(admits("blue-3")).To(BeFalse(), name)
+			if pool.Skewed = ""; pool.Name == "amber" {
+				g.Expect(admits("cyan-2")).To(BeFalse(), name)
+			}
+		}
+		// What is alone waits for nobody.
+		result := Plan(State{Pools: []Pool{blue}}, &quoinv1.RolloutPolicySpec{}, eight)
+		for _, d := range result.Decisions {
+			g.Expect(d.Reason).NotTo(Equal(Previous), "%s: %+v", name, d)
+		}
+	}
+}
+
+// What gets no Machines says so, and none is deleted that nothing would take the place of.
+func TestNothingIsDeletedThatCouldNotBeMadeAnew(t *testing.T) {
+	marked := serving("blue-1")
+	marked.Outdated, marked.NeedsUpdate = false, "needs-update on its Node"
+	for name, pool := range map[string]Pool{
+		"selected":            {Completed: "2", Stock: Limits{Surge: 1, Unavailable: 1}, Machines: []Machine{marked}},
+		"on delete":           {OnDelete: true, Machines: []Machine{serving("blue-1")}},
+		"made by Cluster API": {Stock: Limits{Surge: 1}, Machines: []Machine{serving("blue-1")}},
+	} {
+		g := NewWithT(t)
+		pool.Name, pool.Replicas, pool.Revision, pool.Skewed = "blue", 1, "2", "it is of v1.35.0"
+		result := Plan(State{Pools: []Pool{pool}}, &quoinv1.RolloutPolicySpec{}, eight)
+		g.Expect(result.Decisions).NotTo(ContainElement(HaveField("Action", Delete)), name)
+		g.Expect(result.Progress[0].Reason).To(Equal(ControlPlane), "%s: %+v", name, result.Progress[0])
+		g.Expect(result.Progress[0].Message).To(ContainSubstring("is not made: it is of v1.35.0"), name)
+	}
 }
