@@ -42,6 +42,9 @@ func (f *fleet) state() State {
 	for _, d := range f.pools {
 		p := Pool{Name: d.name, Labels: d.labels, Replicas: d.replicas, Refused: d.refused, Stock: Limits{d.surge, d.unavailable},
 			Completed: d.completed, Selected: d.selected, DoneOf: d.doneOf, Pace: d.pace, LastTermination: d.terminated, Trial: d.rolls.trial, Proofs: d.rolls.proofs, Paused: d.paused, OnDelete: d.onDelete}
+		if d.behind[d.template] {
+			p.Skewed = "it is of the version before"
+		}
 		for _, s := range d.sets {
 			if s.template == d.template {
 				p.Revision = fmt.Sprint(s.template)

@@ -25,6 +25,8 @@ type deployment struct {
 	// refused: the API server refused a deletion last.
 	refused  bool
 	template int
+	// behind are templates of another version than the control plane's: no Machine is made of them (machineset_preflight.go).
+	behind map[int]bool
 	// kubelets of the Machines, by their template, where a script says.
 	kubelets  map[int]string
 	sets      []*set
@@ -260,7 +262,7 @@ func (d *deployment) scale(s *set, now time.Time) {
 	if d.newest {
 		slices.Reverse(of)
 	}
-	for i := len(of); i < s.replicas && (!d.onDelete || s.template == d.template); i++ {
+	for i := len(of); i < s.replicas && !d.behind[s.template] && (!d.onDelete || s.template == d.template); i++ {
 		d.made++
 		d.machines = append(d.machines, &node{name: fmt.Sprintf("%s-%d", d.name, d.made), template: s.template, created: now})
 	}

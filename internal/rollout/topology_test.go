@@ -4,6 +4,7 @@
 package rollout
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -11,6 +12,7 @@ import (
 	. "github.com/onsi/gomega"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
+	"pgregory.net/rapid"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
@@ -226,4 +228,68 @@ func TestNothingIsDeletedThatCouldNotBeMadeAnew(t *testing.T) {
 		g.Expect(result.Progress[0].Reason).To(Equal(ControlPlane), "%s: %+v", name, result.Progress[0])
 		g.Expect(result.Progress[0].Message).To(ContainSubstring("is not made: it is of v1.35.0"), name)
 	}
+}
+
+// A managed topology gives its new version to the next pool of its list when as many as it may upgrade are done, and a
+// policy orders them in another way, since the list was edited later. Whatever was on its way of other templates when the
+// control plane got the version, both come to their end.
+func TestATopologyOfAnotherOrderComesToItsEnd(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		f := newFleet()
+		for i := range rapid.IntRange(2, 4).Draw(t, "pools") {
+			d := &deployment{name: fmt.Sprintf("pool%c", 'a'+i), replicas: rapid.IntRange(1, 3).Draw(t, "replicas"),
+				surge: rapid.IntRange(0, 2).Draw(t, "surge"), onDelete: rapid.IntRange(0, 4).Draw(t, "strategy") == 0,
+				template: 1, behind: map[int]bool{}}
+			d.unavailable = max(1-d.surge, 0)
+			d.whole(f.now)
+			f.pools = append(f.pools, d)
+			f.policy.Groups = append(f.policy.Groups, quoinv1.RolloutGroup{Name: d.name,
+				MachineDeployments: quoinv1.RolloutSelector{Names: []string{d.name}}})
+		}
+		f.policy.Groups = rapid.Permutation(f.policy.Groups).Draw(t, "policy")
+		f.policy.Concurrency = ptr.To(rapid.Int32Range(1, 2).Draw(t, "at once"))
+		listed := rapid.Permutation(f.pools).Draw(t, "topology")
+		most := rapid.IntRange(1, len(listed)-1).Draw(t, "upgraded at once")
+		step := func() {
+			f.decide()
+			f.moves()
+			f.now = f.now.Add(tick)
+		}
+		step()
+		for _, d := range f.pools {
+			if rapid.Bool().Draw(t, "has another template before") {
+				d.template++
+			}
+		}
+		for range rapid.IntRange(0, 40).Draw(t, "steps") {
+			step()
+		}
+		upgraded := map[string]int{}
+		for _, d := range f.pools {
+			for template := range d.template {
+				d.behind[template+1] = true
+			}
+		}
+		for range 2000 {
+			upgrading := 0
+			for _, d := range listed {
+				of := upgraded[d.name]
+				if of > 0 && d.of(of, func(*node) bool { return true }) < len(d.machines) {
+					upgrading++
+				}
+			}
+			for _, d := range listed {
+				if upgraded[d.name] == 0 && upgrading < most {
+					d.template++
+					upgraded[d.name] = d.template
+					upgrading++
+				}
+			}
+			step()
+			if len(upgraded) == len(listed) && f.settled() {
+				return
+			}
+		}
+		t.Fatalf("it does not end: %s, %v is upgraded\n%s%v", f.draw(), upgraded, f.says(), f.lines())
+	})
 }
