@@ -14,8 +14,8 @@ import (
 // current are the pools that are rolled out, at most so many, and of a group at most as many as it says (C15): first
 // those that have Machines on their way, then those that were begun, then by order. One that a person has to let go
 // takes nobody's place. Where the number was lowered in the middle the others end what is on its way and begin nothing.
-// One whose topology is about to write it keeps its place, and one that gets no Machines takes nobody's. They are named in
-// their order.
+// One whose topology is about to write it keeps its place, and one that gets no Machines takes nobody's. They are named
+// in their order.
 func current(pools []rules, topology *Topology, most int, now time.Time) []string {
 	var moving, begun, next []*rules
 	for i := range pools {
@@ -54,10 +54,10 @@ func current(pools []rules, topology *Topology, most int, now time.Time) []strin
 	return ordered
 }
 
-// unmade reports whether nothing of the pool goes on, since Cluster API makes no Machine of its version. That may last
-// until another pool is done, before which a topology gives it no other version, or until a person does.
+// unmade reports whether nothing of the pool goes on, since no Machine of its version is made, or would start. That may
+// last until another pool is done, before which a topology gives it no other version, or until a person does.
 func (r *rules) unmade() bool {
-	return r.Skewed != "" && !slices.ContainsFunc(r.Machines, func(m Machine) bool {
+	return (r.Skewed != "" || r.Unsupported != "") && !slices.ContainsFunc(r.Machines, func(m Machine) bool {
 		return m.Hosted && m.stage() == inFlight || m.leavesReplaced() && !m.Leave.PreDrain
 	})
 }

@@ -86,7 +86,8 @@ func TestAPoolWaitsForOneThatItsTopologyIsAboutToWrite(t *testing.T) {
 	g := NewWithT(t)
 	old, waits := Machine{Name: "old", Outdated: true, Hosted: true, Joined: true, Available: true}, Machine{Name: "new"}
 	pools := []Pool{{Name: "blue", Replicas: 1, Revision: "1", Completed: "1", Stock: Limits{Surge: 1},
-		Skewed: "it is of the version before", Machines: []Machine{{Name: "serves", Hosted: true, Joined: true, Available: true}}},
+		Skewed:   "it is of the version before",
+		Machines: []Machine{{Name: "serves", Hosted: true, Joined: true, Available: true}}},
 		{Name: "green", Replicas: 1, Revision: "2", Completed: "1", Stock: Limits{Surge: 1}, Machines: []Machine{old, waits}}}
 	reason := func(topology *Topology) Reason {
 		for _, d := range Plan(State{Pools: pools, Topology: topology}, &quoinv1.RolloutPolicySpec{}, time.Time{}).Decisions {
@@ -154,9 +155,9 @@ func TestWhatIsOnItsWayComesFirst(t *testing.T) {
 	g.Expect(current(pools, nil, 1, time.Time{})).To(Equal([]string{"green"}))
 }
 
-// Cluster API makes no Machine of another version than the control plane's (machineset_preflight.go), and a topology gives
-// the version to the next pool when the one before is done. What waits for that version keeps nobody waiting who has it,
-// or both would wait for ever: a pool whose other rollout was begun before, and one that a policy has first.
+// Cluster API makes no Machine of another version than the control plane's (machineset_preflight.go), and a topology
+// gives the version to the next pool when the one before is done. What waits for that version keeps nobody waiting who
+// has it, or both would wait for ever: a pool whose other rollout was begun before, and one that a policy has first.
 func TestNobodyWaitsForAPoolThatGetsNoMachines(t *testing.T) {
 	const why = "it is of v1.35.0"
 	old, counted := serving("blue-1"), serving("blue-2")
@@ -231,8 +232,8 @@ func TestNothingIsDeletedThatCouldNotBeMadeAnew(t *testing.T) {
 }
 
 // A managed topology gives its new version to the next pool of its list when as many as it may upgrade are done, and a
-// policy orders them in another way, since the list was edited later. Whatever was on its way of other templates when the
-// control plane got the version, both come to their end.
+// policy orders them in another way, since the list was edited later. Whatever was on its way of other templates when
+// the control plane got the version, both come to their end.
 func TestATopologyOfAnotherOrderComesToItsEnd(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		f := newFleet()
@@ -292,4 +293,22 @@ func TestATopologyOfAnotherOrderComesToItsEnd(t *testing.T) {
 		}
 		t.Fatalf("it does not end: %s, %v is upgraded\n%s%v", f.draw(), upgraded, f.says(), f.lines())
 	})
+}
+
+// A version that would not start is a person's to correct, and no other pool waits until that is done.
+func TestNobodyWaitsForAVersionThatWouldNotStart(t *testing.T) {
+	g := NewWithT(t)
+	blue := Pool{Name: "blue", Replicas: 1, Revision: "2", Completed: "1", Stock: Limits{Surge: 1},
+		Unsupported: "it is newer than the API servers",
+		Machines:    []Machine{serving("blue-1"), {Name: "blue-2", Created: eight}}}
+	cyan := blue
+	cyan.Name, cyan.Unsupported = "cyan", ""
+	cyan.Machines = []Machine{serving("cyan-1"), {Name: "cyan-2", Created: eight}}
+	g.Expect(Plan(State{Pools: []Pool{blue, cyan}}, &quoinv1.RolloutPolicySpec{}, eight).Decisions).To(ConsistOf(
+		And(HaveField("Machine", "blue-2"), HaveField("Reason", ControlPlane)),
+		And(HaveField("Machine", "cyan-2"), HaveField("Action", Admit))))
+	on := Machine{Name: "blue-3", Admitted: eight, Hosted: true, Gated: true, Created: eight}
+	blue.Machines = append(blue.Machines, on)
+	g.Expect(Plan(State{Pools: []Pool{blue, cyan}}, &quoinv1.RolloutPolicySpec{}, eight).Decisions).To(ContainElement(
+		And(HaveField("Machine", "cyan-2"), HaveField("Reason", Previous))), "what has a host goes on")
 }
