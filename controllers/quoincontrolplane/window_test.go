@@ -4,6 +4,7 @@
 package quoincontrolplane
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"testing"
@@ -17,6 +18,7 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
@@ -84,6 +86,29 @@ func TestARolloutWaitsForItsWindow(t *testing.T) {
 	g.Expect(w.mgmt.Update(t.Context(), policy)).To(Succeed())
 	w.reconcile()
 	g.Expect(w.machines()).To(HaveLen(2))
+}
+
+// A policy is often applied together with the edit that it is for. Before a replacement begins the API server is asked
+// for its windows, which the cache may not have seen yet.
+func TestARolloutWaitsForAWindowThatTheCacheHasNotSeen(t *testing.T) {
+	w := newWorld(t, 1)
+	g := w.g
+	initialized(t, w)
+	policy := &quoinv1.RolloutPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "workers"}}
+	policy.Spec.ClusterName = "c"
+	policy.Spec.Windows = []quoinv1.RolloutWindow{{Start: "00:00", DurationMinutes: ptr.To[int32](60),
+		Days: []quoinv1.RolloutDay{quoinv1.RolloutDay(time.Now().UTC().AddDate(0, 0, 3).Weekday().String())}}}
+	g.Expect(w.mgmt.Create(t.Context(), policy)).To(Succeed())
+	w.r.Client = interceptor.NewClient(w.mgmt.(client.WithWatch), interceptor.Funcs{List: func(ctx context.Context,
+		c client.WithWatch, list client.ObjectList, options ...client.ListOption) error {
+		if _, is := list.(*quoinv1.RolloutPolicyList); is {
+			return nil
+		}
+		return c.List(ctx, list, options...)
+	}})
+	w.edit(outdate)
+	w.reconcile()
+	g.Expect(w.machines()).To(HaveLen(1))
 }
 
 // What a policy for the whole Cluster lets workers do is not the control plane's: it surges by one Machine.

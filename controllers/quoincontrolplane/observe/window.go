@@ -22,10 +22,14 @@ type Window struct {
 	Opens time.Time
 }
 
-// window reads the policy that holds for the Cluster. Windows that cannot be read are a person's to correct.
+// window reads the policy that holds for the Cluster, live where Machines are: a policy is often applied together with
+// the edit that it is for. Windows that cannot be read are a person's to correct.
 func (s *Sources) window(ctx context.Context, l *Lists) (Window, error) {
-	policies := &quoinv1.RolloutPolicyList{}
-	if err := s.Cache.List(ctx, policies, client.InNamespace(l.Cluster.Namespace)); err != nil {
+	reader, policies := s.Live, &quoinv1.RolloutPolicyList{}
+	if l.Cached {
+		reader = s.Cache
+	}
+	if err := reader.List(ctx, policies, client.InNamespace(l.Cluster.Namespace)); err != nil {
 		return Window{}, fmt.Errorf("listing RolloutPolicies: %w", err)
 	}
 	policy := rollout.Of(policies.Items, l.Cluster.Name)
