@@ -10,6 +10,9 @@
 // that ran out of time may have been noticed, or survived on a slow machine: it fails the run like a survivor, and is
 // tried again with a longer --timeout, or listed when it has a loop go on for ever.
 //
+// Tests that take longer than --longest, such as those with real etcd members, judge no mutant, and are named: each
+// mutant would cost their time. What they alone notice survives, and deserves a quick test.
+//
 // Of other tools, go-mutesting lists equivalents by the MD5 of the mutated file, so that each edit of the file outdates
 // them; gremlins says itself that it does not suit big modules; ooze runs a whole suite for each mutant. Here the list
 // goes by text, an overlay needs no copy of the module, one test binary has all mutants of a package, and rapid's seed is
@@ -38,7 +41,7 @@ import (
 type options struct {
 	files, shard, since, equivalents string
 	checks                           int
-	timeout                          time.Duration
+	timeout, longest                 time.Duration
 }
 
 func main() {
@@ -49,6 +52,8 @@ func main() {
 	flag.StringVar(&o.equivalents, "equivalents", "hack/mutate/equivalents.txt", "survivors that change nothing")
 	flag.IntVar(&o.checks, "checks", 100, "checks of each property (rapid.checks)")
 	flag.DurationVar(&o.timeout, "timeout", time.Minute, "how long the tests of one mutant may take")
+	flag.DurationVar(&o.longest, "longest", 5*time.Second,
+		"leave out tests that take longer where nothing is mutated, such as those with real etcd members; 0: none")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	bad, err := run(ctx, o, flag.Args(), os.Stdout)
@@ -97,6 +102,9 @@ func run(ctx context.Context, o options, packages []string, out io.Writer) (bad 
 		suite, err := measure(ctx, filepath.Dir(files[0]), scratch, o)
 		if err != nil {
 			return bad, err
+		}
+		if len(suite.left) > 0 {
+			fmt.Fprintf(out, "%s: left out: %s\n", dir, strings.Join(suite.left, ", "))
 		}
 		var together, alone []*mutant
 		known := map[string]bool{}
@@ -222,6 +230,8 @@ type suite struct {
 	flags        []string
 	// stages are patterns of tests, the quick ones first.
 	stages []string
+	// left are the tests that are left out, because they take too long.
+	left []string
 	// binary of the tests, with the mutants.
 	binary string
 	// lines that some test covers, as from and to, by the file's base name.
@@ -260,19 +270,7 @@ func measure(ctx context.Context, dir, scratch string, o options) (*suite, error
 	if err != nil {
 		return nil, fmt.Errorf("the tests of %s fail before anything is mutated: %w\n%s", dir, err, output)
 	}
-	var fast, slow []string
-	for _, match := range passed.FindAllStringSubmatch(string(output), -1) {
-		if seconds, _ := strconv.ParseFloat(match[2], 64); seconds < quick {
-			fast = append(fast, match[1])
-		} else {
-			slow = append(slow, match[1])
-		}
-	}
-	for _, names := range [][]string{fast, slow} {
-		if len(names) > 0 {
-			s.stages = append(s.stages, "^("+strings.Join(names, "|")+")$")
-		}
-	}
+	s.order(string(output))
 	data, err := os.ReadFile(coverage) //nolint:gosec // written above
 	if err != nil {
 		return nil, err
@@ -283,6 +281,27 @@ func measure(ctx context.Context, dir, scratch string, o options) (*suite, error
 		s.lines[match[1]] = append(s.lines[match[1]], [2]int{from, to})
 	}
 	return s, nil
+}
+
+// order makes the stages of the tests that passed, by how long each took.
+func (s *suite) order(output string) {
+	var fast, slow []string
+	for _, match := range passed.FindAllStringSubmatch(output, -1) {
+		seconds, _ := strconv.ParseFloat(match[2], 64)
+		switch {
+		case s.o.longest > 0 && seconds > s.o.longest.Seconds():
+			s.left = append(s.left, match[1])
+		case seconds < quick:
+			fast = append(fast, match[1])
+		default:
+			slow = append(slow, match[1])
+		}
+	}
+	for _, names := range [][]string{fast, slow} {
+		if len(names) > 0 {
+			s.stages = append(s.stages, "^("+strings.Join(names, "|")+")$")
+		}
+	}
 }
 
 // command leaves what it writes for a while in the scratch directory, also when it is killed. The go command is asked

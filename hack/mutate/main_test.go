@@ -59,6 +59,21 @@ func TestWhatACaseAsksIsCovered(t *testing.T) {
 	}
 }
 
+// Quick tests come first, and those that take too long are left out, unless none is too long.
+func TestTestsThatTakeTooLongAreLeftOut(t *testing.T) {
+	g := NewWithT(t)
+	const output = "--- PASS: TestSlow (5.00s)\n--- PASS: TestQuick (0.19s)\n    --- PASS: TestQuick/part (0.01s)\n" +
+		"--- SKIP: TestSkipped (0.00s)\n--- PASS: TestReal (5.01s)\n"
+	s := &suite{o: options{longest: 5 * time.Second}}
+	s.order(output)
+	g.Expect(s.stages).To(Equal([]string{"^(TestQuick)$", "^(TestSlow)$"}))
+	g.Expect(s.left).To(Equal([]string{"TestReal"}))
+	s = &suite{}
+	s.order(output)
+	g.Expect(s.stages).To(Equal([]string{"^(TestQuick)$", "^(TestSlow|TestReal)$"}))
+	g.Expect(s.left).To(BeEmpty())
+}
+
 // A file is named where the tests of what is beside it are too slow; one that is none is no success.
 func TestAFileMayBeNamedInsteadOfItsPackage(t *testing.T) {
 	g := NewWithT(t)
