@@ -52,7 +52,6 @@ func (h *History) Remember(controlPlane types.UID, past Past) {
 	h.PreCreation.Keep(controlPlane, past.PreCreation.Machines())
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	past.PreCreation = nil
 	delete(h.past, controlPlane)
 	if len(past.Unhealthy.since)+len(past.Undrained.since) == 0 {
 		return

@@ -58,6 +58,7 @@ func TestForgetDropsOneControlPlane(t *testing.T) {
 	g.Expect(h.Applied.Is(Applied{ControlPlane: "stays", Object: "m", Manager: "quoin"}, 7)).To(BeTrue())
 	g.Expect(h.Events.New("stays", "event")).To(BeFalse())
 	g.Expect(h.Expiry.Due("stays", "m", now)).To(BeFalse())
+	g.Expect(h.Past("stays").Undrained.Parts()).To(ConsistOf("m"))
 }
 
 // What is so of a part goes on from one observation to the next that finds it so. It begins anew after one that does
@@ -122,6 +123,9 @@ func TestThePastIsAValue(t *testing.T) {
 	next.Unhealthy, next.Undrained = next.Unhealthy.Note(now, nil), Since[string]{}.Note(now, []string{"m"})
 	h.Remember("plane", next)
 	g.Expect(h.Past("plane").Undrained).To(Equal(next.Undrained))
+	next.Unhealthy = next.Unhealthy.Note(now, []Standstill{{Member: 1}})
+	h.Remember("plane", next)
+	g.Expect(h.Past("plane").Unhealthy).To(Equal(next.Unhealthy), "as many of one kind as of the other")
 	h.Remember("plane", Past{})
 	g.Expect(h.past).To(BeEmpty())
 }
@@ -138,6 +142,9 @@ func TestWhatWasAppliedIsKnownByItsDigest(t *testing.T) {
 	other.Object = "n"
 	c.Set(other, 8)
 	g.Expect(c.Is(key, 7) && c.Is(other, 8)).To(BeTrue())
+	c.Forget(key)
+	g.Expect(c.Is(key, 7)).To(BeFalse())
+	g.Expect(c.Is(other, 8)).To(BeTrue())
 }
 
 // An event is one when it says something else than the last one of its control plane.
