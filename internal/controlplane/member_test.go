@@ -5,8 +5,10 @@ package controlplane
 
 import (
 	"testing"
+	"time"
 
 	. "github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
@@ -26,4 +28,13 @@ func TestMemberFrom(t *testing.T) {
 		quorum.Member{ID: 0xab, Learner: true, Problem: "it has not started"}))
 	g.Expect(MemberFrom(controlplanev1.EtcdMember{Name: "n-a", ID: "1", Role: "Voter", State: "Dead"})).To(Equal(
 		quorum.Member{ID: 1, Name: "n-a", Silent: quorum.Forever}))
+}
+
+// A reading that is dated ahead is as old as it is ahead.
+func TestReadingAge(t *testing.T) {
+	g, now := NewWithT(t), time.Now()
+	for _, ago := range []time.Duration{0, time.Minute, -time.Minute} {
+		read := &controlplanev1.EtcdStatus{ObservedTime: metav1.NewTime(now.Add(-ago))}
+		g.Expect(ReadingAge(read, now)).To(Equal(max(ago, -ago)))
+	}
 }
