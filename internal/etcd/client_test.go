@@ -18,6 +18,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	. "github.com/onsi/gomega"
@@ -26,6 +27,7 @@ import (
 	"google.golang.org/grpc/codes"
 	grpccredentials "google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/test/bufconn"
 )
 
 // authority is an etcd CA.
@@ -83,6 +85,8 @@ type fakeCluster struct {
 	deletions int
 	// stuck is a member that completes no read through the quorum.
 	stuck uint64
+	// remembered is what is listed without a quorum, in place of members.
+	remembered []*pb.Member
 }
 
 // fakeMember serves one member's RPCs over TLS.
@@ -116,7 +120,11 @@ func (f *fakeMember) MemberList(ctx context.Context, request *pb.MemberListReque
 	if request.Linearizable && f.cluster.noQuorum {
 		return nil, status.Error(codes.FailedPrecondition, "etcdserver: no leader")
 	}
-	return &pb.MemberListResponse{Header: &pb.ResponseHeader{MemberId: f.id}, Members: f.cluster.members}, nil
+	members := f.cluster.members
+	if !request.Linearizable && f.cluster.remembered != nil {
+		members = f.cluster.remembered
+	}
+	return &pb.MemberListResponse{Header: &pb.ResponseHeader{MemberId: f.id}, Members: members}, nil
 }
 
 func (f *fakeMember) MemberRemove(
@@ -160,9 +168,7 @@ func (f *fakeMember) MoveLeader(_ context.Context, request *pb.MoveLeaderRequest
 // start serves a member and returns the endpoint of its host. certName is the name in its certificate.
 func start(t *testing.T, ca *authority, cluster *fakeCluster, id uint64, name, certName string) Endpoint {
 	t.Helper()
-	g := NewWithT(t)
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	g.Expect(err).NotTo(HaveOccurred())
+	listener := bufconn.Listen(1 << 20)
 	clients := x509.NewCertPool()
 	clients.AddCert(ca.cert)
 	server := grpc.NewServer(grpc.Creds(grpccredentials.NewTLS(&tls.Config{
@@ -179,8 +185,7 @@ func start(t *testing.T, ca *authority, cluster *fakeCluster, id uint64, name, c
 		if network != "tcp" || address != ClientAddress {
 			return nil, errors.New("not the member's loopback address: " + address)
 		}
-		var dialer net.Dialer
-		return dialer.DialContext(ctx, "tcp", listener.Addr().String())
+		return listener.DialContext(ctx)
 	}}
 }
 
@@ -226,44 +231,86 @@ func TestReadPutsAnswersTogether(t *testing.T) {
 // A voter whose disk hangs still says who leads. That it does not work shows only in what it cannot read while another
 // one can; when none can, none is worse than the others.
 func TestAVoterThatReadsNothingThroughTheQuorumDoesNotAnswer(t *testing.T) {
-	g := NewWithT(t)
-	ca, cluster := newAuthority(t), three()
-	cluster.stuck = 2
-	endpoints := []Endpoint{start(t, ca, cluster, 1, "a", "a"), start(t, ca, cluster, 2, "b", "b")}
-	for range 3 {
-		read, err := Client{}.Read(t.Context(), endpoints, credentialsOf(t, ca))
+	synctest.Test(t, func(t *testing.T) {
+		g := NewWithT(t)
+		ca, cluster := newAuthority(t), three()
+		cluster.stuck = 2
+		endpoints := []Endpoint{start(t, ca, cluster, 1, "a", "a"), start(t, ca, cluster, 2, "b", "b")}
+		for range 3 {
+			began := time.Now()
+			read, err := Client{}.Read(t.Context(), endpoints, credentialsOf(t, ca))
+			g.Expect(time.Since(began)).To(Equal(2 * time.Second))
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(read.Agreed).To(BeTrue())
+			g.Expect(read.Members[0].Answers && !read.Members[0].Hangs).To(BeTrue())
+			g.Expect(read.Members[1].Hangs).To(BeTrue())
+			g.Expect(read.Members[1].Answers).To(BeFalse())
+			g.Expect(read.Members[1].ReportedBy).To(Equal("b"), "it was waited for")
+			g.Expect(read.Members[1].Problem).To(ContainSubstring("its disk"))
+		}
+		alone, err := Client{}.Read(t.Context(), endpoints[1:], credentialsOf(t, ca))
 		g.Expect(err).NotTo(HaveOccurred())
-		g.Expect(read.Agreed).To(BeTrue())
-		g.Expect(read.Members[0].Answers && !read.Members[0].Hangs).To(BeTrue())
-		g.Expect(read.Members[1].Hangs).To(BeTrue())
-		g.Expect(read.Members[1].Answers).To(BeFalse())
-		g.Expect(read.Members[1].ReportedBy).To(Equal("b"), "it was waited for")
-		g.Expect(read.Members[1].Problem).To(ContainSubstring("its disk"))
-	}
-	alone, err := Client{}.Read(t.Context(), endpoints[1:], credentialsOf(t, ca))
-	g.Expect(err).NotTo(HaveOccurred())
-	g.Expect(alone.Agreed).To(BeFalse())
-	g.Expect(alone.Members[1].Answers && !alone.Members[1].Hangs).To(BeTrue())
+		g.Expect(alone.Agreed).To(BeFalse())
+		g.Expect(alone.Members[1].Answers && !alone.Members[1].Hangs).To(BeTrue())
+	})
 }
 
 func TestReadDoesNotWaitForOneThatHangsWhenOthersAgree(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := NewWithT(t)
+		ca, cluster := newAuthority(t), three()
+		hangs := Endpoint{Name: "b", Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}}
+		began := time.Now()
+		read, err := Client{}.Read(t.Context(), []Endpoint{hangs, start(t, ca, cluster, 1, "a", "a")}, credentialsOf(t, ca))
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect(time.Since(began)).To(Equal(3 * time.Second))
+		g.Expect(read.Agreed).To(BeTrue())
+		g.Expect(read.Members[0].Answers).To(BeTrue())
+		g.Expect(read.Members[1].Answers).To(BeFalse())
+		g.Expect(read.Members[1].Problem).To(ContainSubstring(errLate.Error()))
+
+		cluster.noQuorum = true
+		read, err = Client{}.Read(t.Context(), []Endpoint{hangs, start(t, ca, cluster, 1, "a", "a")}, credentialsOf(t, ca))
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect(read.Members[1].Problem).NotTo(ContainSubstring(errLate.Error()), "without a quorum everybody is waited for")
+	})
+}
+
+// What one member remembers is no list beside that of a quorum.
+func TestReadTellsTheListOfTheQuorum(t *testing.T) {
 	g := NewWithT(t)
 	ca, cluster := newAuthority(t), three()
-	hangs := Endpoint{Name: "b", Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		<-ctx.Done()
-		return nil, ctx.Err()
-	}}
-	read, err := Client{}.Read(t.Context(), []Endpoint{hangs, start(t, ca, cluster, 1, "a", "a")}, credentialsOf(t, ca))
+	cluster.remembered = cluster.members[:1]
+	read, err := Client{}.Read(t.Context(), []Endpoint{start(t, ca, cluster, 1, "a", "a")}, credentialsOf(t, ca))
 	g.Expect(err).NotTo(HaveOccurred())
-	g.Expect(read.Agreed).To(BeTrue())
-	g.Expect(read.Members[0].Answers).To(BeTrue())
-	g.Expect(read.Members[1].Answers).To(BeFalse())
-	g.Expect(read.Members[1].Problem).To(ContainSubstring(errLate.Error()))
+	g.Expect(read.Members).To(HaveLen(3))
+	g.Expect(read.Members[1].Unasked).To(BeTrue(), "the others tell of b, and a has no metrics")
+}
 
-	cluster.noQuorum = true
-	read, err = Client{}.Read(t.Context(), []Endpoint{hangs, start(t, ca, cluster, 1, "a", "a")}, credentialsOf(t, ca))
+// Members that contradict each other are asked once more, because one may have come or gone in between.
+func TestReadAsksAgainWhoContradicts(t *testing.T) {
+	g := NewWithT(t)
+	ca, alone := newAuthority(t), three()
+	alone.members = alone.members[:1]
+	a, b := start(t, ca, three(), 1, "a", "a"), start(t, ca, three(), 2, "b", "b")
+	anew := start(t, ca, alone, 2, "b", "b")
+	_, err := Client{}.Read(t.Context(), []Endpoint{a, anew}, credentialsOf(t, ca))
+	g.Expect(err).To(MatchError(ErrContradiction))
+
+	dial, asked := b.Dial, false
+	b.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+		if asked {
+			return dial(ctx, network, address)
+		}
+		asked = true
+		return anew.Dial(ctx, network, address)
+	}
+	read, err := Client{}.Read(t.Context(), []Endpoint{a, b}, credentialsOf(t, ca))
 	g.Expect(err).NotTo(HaveOccurred())
-	g.Expect(read.Members[1].Problem).NotTo(ContainSubstring(errLate.Error()), "without a quorum everybody is waited for")
+	g.Expect(read.Members).To(HaveLen(3))
 }
 
 func TestReadMeasuresLagFromTheFurthest(t *testing.T) {

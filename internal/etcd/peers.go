@@ -143,7 +143,8 @@ func syncsOf(ctx context.Context, endpoint Endpoint, credentials Credentials) (s
 func metricsOf(ctx context.Context, endpoint Endpoint, credentials Credentials) (io.ReadCloser, error) {
 	transport := &http.Transport{DisableKeepAlives: true, TLSClientConfig: credentials.forServer(endpoint.Name),
 		MaxResponseHeaderBytes: 64 << 10,
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		// The transport's own context does not end with the request, so a dial to a host that hangs would stay.
+		DialContext: func(context.Context, string, string) (net.Conn, error) {
 			return endpoint.Dial(ctx, "tcp", ClientAddress)
 		}}
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+ClientAddress+"/metrics", nil)
