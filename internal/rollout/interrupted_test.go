@@ -12,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/test/rapidtest"
 )
 
 // interruption is a pool whose rollout is interrupted.
@@ -122,7 +123,7 @@ func (i *interruption) happens(t *rapid.T) {
 // Proves: S3-29
 func TestWhatIsBeingDeletedAlreadyIsSurgeAndGoesLast(t *testing.T) {
 	waited := 0
-	rapid.Check(t, func(t *rapid.T) {
+	rapidtest.CheckAll(t, 100, func(t *rapid.T) {
 		i := drawnInterruption(t)
 		for range rapid.IntRange(1, 3).Draw(t, "interruptions") {
 			for begin := i.now; i.now.Sub(begin) < 10*time.Minute; i.look(t) {

@@ -14,6 +14,7 @@ import (
 	"pgregory.net/rapid"
 
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/test/rapidtest"
 )
 
 // drawLeaving says how Machines leave, in two of three fleets.
@@ -173,7 +174,7 @@ func (f *fleet) drainFailed(d *deployment) bool {
 //
 // Proves: S3-13
 func TestDrainsThatAreHeldKeepNoHostForEver(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	rapidtest.CheckAll(t, 100, func(t *rapid.T) {
 		f := drawn(t)
 		f.policy.WhenNoSpare = rapid.SampledFrom([]quoinv1.RolloutWithoutSpare{quoinv1.RolloutWithoutSpareWait,
 			quoinv1.RolloutWithoutSpareRemoveFirst}).Draw(t, "whenNoSpare")

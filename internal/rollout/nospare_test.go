@@ -16,6 +16,7 @@ import (
 	"pgregory.net/rapid"
 
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/test/rapidtest"
 )
 
 // without are pools that have as many hosts as replicas, or a few more, and may have no Machine missing.
@@ -42,7 +43,7 @@ func (d *deployment) have() int {
 //
 // Proves: S3-19, S3-30
 func TestAFleetWithoutASpareIsRolledOutWithOneMissing(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	rapidtest.CheckAll(t, 100, func(t *rapid.T) {
 		f := without(t)
 		f.policy.WhenNoSpare = quoinv1.RolloutWithoutSpareRemoveFirst
 		for range 5 {
@@ -79,7 +80,7 @@ func TestAFleetWithoutASpareIsRolledOutWithOneMissing(t *testing.T) {
 
 // Whatever happens, nobody removes a Machine where one is missing already, or where the policy waits for a host.
 func TestNoMachineIsRemovedWhereOneIsMissing(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	rapidtest.CheckAll(t, 100, func(t *rapid.T) {
 		f := without(t)
 		f.policy.WhenNoSpare = rapid.SampledFrom([]quoinv1.RolloutWithoutSpare{"", quoinv1.RolloutWithoutSpareWait,
 			quoinv1.RolloutWithoutSpareRemoveFirst, quoinv1.RolloutWithoutSpareRemoveFirst}).Draw(t, "whenNoSpare")
@@ -190,7 +191,7 @@ func TestOnlyAHostThatHelpsIsFreed(t *testing.T) {
 
 // Whoever does what the message of a pool without a spare says, and adds no host, has its rollout end.
 func TestTheWayOutEndsTheRollout(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	rapidtest.CheckAll(t, 100, func(t *rapid.T) {
 		f := newFleet()
 		d := &deployment{name: "blue", template: 1, replicas: rapid.IntRange(1, 4).Draw(t, "replicas")}
 		if d.onDelete = rapid.Bool().Draw(t, "onDelete"); !d.onDelete {

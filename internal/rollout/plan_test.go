@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/test/rapidtest"
 )
 
 // BenchmarkPlan decides about a pool of which half is new and soaks. Each Machine costs the same.
@@ -38,7 +39,7 @@ func BenchmarkPlan(b *testing.B) {
 
 // What stops a pool is found once for all its Machines, and is what a look at each of them finds.
 func TestWhatStopsAPoolIsFoundOnce(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	rapidtest.CheckAll(t, 100, func(t *rapid.T) {
 		f := drawn(t)
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
 			f.disturb(t)

@@ -15,6 +15,7 @@ import (
 	"pgregory.net/rapid"
 
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/test/rapidtest"
 )
 
 // drawn are pools that are whole, and a policy without groups.
@@ -454,7 +455,7 @@ func (f *fleet) calm() bool {
 // Whatever happens, a rollout keeps its limits and its order, tries one Machine first, lets nothing count that is not
 // healthy, never has fewer Machines available than the MachineDeployment allows, and ends when hosts behave.
 func TestRolloutsEndWhateverHappens(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	rapidtest.CheckAll(t, 100, func(t *rapid.T) {
 		f := drawn(t)
 		f.drawGroups(t)
 		f.step(t) // what is deleted before it has its hooks is nobody's to keep
@@ -495,7 +496,7 @@ func (f *fleet) lines() []string {
 
 // A template that makes no healthy Node touches one host, and costs no Machine where maxUnavailable is 0.
 func TestABrokenTemplateStopsAfterOneMachine(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	rapidtest.CheckAll(t, 100, func(t *rapid.T) {
 		f := drawn(t)
 		d := f.pools[0]
 		d.replicas, d.surge, d.unavailable, f.policy.Strategy = max(1, d.replicas), max(1, d.surge), 0, nil
@@ -532,7 +533,7 @@ func TestABrokenTemplateStopsAfterOneMachine(t *testing.T) {
 
 // A template is done when it is, whatever happens to a pool that has few hosts, and it is done once there are enough.
 func TestARolloutIsCompletedWhenItIs(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	rapidtest.CheckAll(t, 100, func(t *rapid.T) {
 		f := without(t)
 		f.policy.WhenNoSpare = quoinv1.RolloutWithoutSpareRemoveFirst
 		f.step(t)

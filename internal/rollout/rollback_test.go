@@ -16,6 +16,7 @@ import (
 	"pgregory.net/rapid"
 
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/test/rapidtest"
 )
 
 // rollbacks is what a model of a MachineDeployment has to do with going back.
@@ -245,7 +246,7 @@ func (b blips) judge(t *rapid.T, f *fleet, at time.Time, names []string) {
 // Whatever breaks, a template is set back at most once for each edit, only while none of it counts and none was well for
 // its deadline, and where Cluster API may let no Machine be missing none was deleted for it.
 func TestRollbacksEnd(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	rapidtest.CheckAll(t, 100, func(t *rapid.T) {
 		f := drawn(t)
 		f.policy.OnFailure = quoinv1.RolloutFailureRollback
 		d := f.pools[0]
@@ -304,7 +305,7 @@ func TestRollbacksEnd(t *testing.T) {
 //
 // Proves: C2, K-8
 func TestOnlyWhatLooksHoldAgainstATemplateSetsItBack(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	rapidtest.CheckAll(t, 100, func(t *rapid.T) {
 		f := drawn(t)
 		timeout := rapid.IntRange(60, 600).Draw(t, "timeout")
 		f.policy.OnFailure, f.policy.DeadlineSeconds = quoinv1.RolloutFailureRollback, ptr.To[int32](7200)

@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/test/rapidtest"
 )
 
 // Every Machine that is marked is replaced once and no other one is, whatever else is edited meanwhile; no more are
@@ -20,7 +21,7 @@ import (
 //
 // Proves: S3-3, S3-5, S3-25, S3-30
 func TestSelectedMachinesAreReplaced(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	rapidtest.CheckAll(t, 100, func(t *rapid.T) {
 		f := drawn(t)
 		f.policy.Strategy = nil
 		consents := rapid.Bool().Draw(t, "consents")

@@ -17,6 +17,7 @@ import (
 	"pgregory.net/rapid"
 
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/test/rapidtest"
 )
 
 // looks is what looks find in the model of a Cluster.
@@ -126,7 +127,7 @@ func (l *looks) proved(pool, machine string, healthy, now time.Time, enough int)
 //
 // Proves: S3-10, S3-21, K-7
 func TestNothingCountsThatLooksDidNotProve(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	rapidtest.CheckAll(t, 100, func(t *rapid.T) {
 		f := drawn(t)
 		enough := rapid.IntRange(1, 4).Draw(t, "threshold")
 		f.policy.Validation = &quoinv1.RolloutValidation{SuccessThreshold: ptr.To(int32(enough)),

@@ -17,6 +17,7 @@ import (
 	"pgregory.net/rapid"
 
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/test/rapidtest"
 )
 
 const byUs, byThem = "ours", "theirs"
@@ -274,7 +275,7 @@ func (f *fleet) scattered() string {
 // However many may leave at once, they are of one failure domain, whoever deletes them, and a second template in the
 // middle changes nothing about it.
 func TestOneFailureDomainAtATime(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	rapidtest.CheckAll(t, 100, func(t *rapid.T) {
 		f := newFleet()
 		d := &deployment{name: "blue", template: 1, replicas: rapid.IntRange(2, 8).Draw(t, "replicas"),
 			surge:  rapid.IntRange(1, 3).Draw(t, "surge"),
