@@ -90,6 +90,15 @@ func TestWhatPlacementKnowsOfAHost(t *testing.T) {
 	}
 }
 
+// What every host would do wrong, or what is still to come, is no failure of this one.
+func TestWhatFailsOnAnotherHostToo(t *testing.T) {
+	for reason, fails := range map[string]bool{infrav1.HostStepFailedReason: true, infrav1.HostDeadReason: true,
+		infrav1.HostUnreachableReason: true, infrav1.HostKeyMissingReason: true,
+		infrav1.HostBootstrapDataInvalidReason: false, infrav1.HostWaitingForBootstrapDataReason: false, "": false} {
+		NewWithT(t).Expect(HostFails(reason)).To(Equal(fails), reason)
+	}
+}
+
 // Machines of a namespace accept what one of its templates names, and by default the hosts of their own.
 func TestTemplatesAcceptHosts(t *testing.T) {
 	template := func(namespaces ...string) infrav1.QuoinMachineTemplate {

@@ -141,9 +141,12 @@ func TestAddonsOfAState(t *testing.T) {
 	g := NewWithT(t)
 	known := append(make([]string, 0, 4), "v1.35.4")
 	proxy := func(version string) skew.Running { return skew.Running{Component: skew.KubeProxy, Version: version} }
+	kept := proxy("v1.33.1")
+	kept.Kept = true
 	state := State{KubeProxy: known}.WithAddons([]skew.Running{proxy("v1.35.4"), proxy("v1.36.3"),
-		{Component: skew.Kubelet, Version: "v1.34.1"}, proxy("v1.36.3")})
+		{Component: skew.Kubelet, Version: "v1.34.1"}, proxy("v1.36.3"), kept})
 	g.Expect(state.KubeProxy).To(Equal([]string{"v1.35.4", "v1.36.3"}))
+	g.Expect(state.Others).To(Equal([]skew.Running{kept}), "no plan changes it, and each minds it")
 	g.Expect(known[:2]).To(Equal([]string{"v1.35.4", ""}))
 }
 
