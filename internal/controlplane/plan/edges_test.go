@@ -231,6 +231,16 @@ func TestWhenAWaitIsLookedAtAgain(t *testing.T) {
 	g.Expect(list([]string{"a", "b", "c", "d", "e", "f"})).To(Equal("a, b, c, d, e, ..."))
 }
 
+// A host that is made reachable does not help where two nodes name different members.
+func TestTheWayOutOfAnEtcdThatIsNotRead(t *testing.T) {
+	g, s := NewWithT(t), ofThree()
+	s.Etcd = quorum.Membership{Problem: "why"}
+	g.Expect(requireReachability(facts{s}).Message).To(Equal("etcd cannot be read: why. Nothing is changed until it can: " +
+		"make a control-plane host reachable"))
+	s.Etcd.Contradicts = true
+	g.Expect(requireReachability(facts{s}).Message).To(Equal("etcd cannot be read: why. " + contradiction))
+}
+
 // Add-ons that follow are named: policies may hold kube-proxy.
 func TestWhichAddonsFollow(t *testing.T) {
 	g := NewWithT(t)

@@ -105,12 +105,13 @@ func (s facts) dropOrphanedMember(member quorum.Member) *controlplane.Step {
 func (s facts) keptByUnclaimed(machine controlplane.Machine) string {
 	unclaimed, member := s.unclaimed(), s.memberOf(machine)
 	switch {
-	case len(unclaimed) == 0,
-		member == nil && !s.mayVote(machine) && (!machine.Joining || !machine.HostClaimed),
-		member != nil && !s.stateOf(*member).Works() && s.othersStay(member):
-		return ""
+	case len(unclaimed) == 0:
+	case member == nil && !s.mayVote(machine) && (!machine.Joining || !machine.HostClaimed):
+	case member != nil && !s.stateOf(*member).Works() && s.othersStay(member):
+	default:
+		return s.describeUnclaimed(unclaimed[0])
 	}
-	return s.describeUnclaimed(unclaimed[0])
+	return ""
 }
 
 // othersStay reports whether another member votes whose Machine does not leave.

@@ -91,6 +91,7 @@ func TestARecoveryStopsAllOthersBeforeOneSurvives(t *testing.T) {
 		g.Expect(step.Order).To(Equal(look.order), step.Message)
 		g.Expect(step.Reason).To(Equal(look.reason), step.Message)
 		g.Expect(step.Operation).To(Equal(controlplane.Recover))
+		g.Expect(step.MayProceed).To(BeTrue(), "nothing is made whole without it")
 	}
 	// Killed after the record, before the hosts were freed.
 	s.Recovery.State = controlplane.RecoveryComplete
@@ -186,6 +187,13 @@ func TestARecoveryIsRefusedOrVoid(t *testing.T) {
 		}, controlplane.Refuse, "has begun with another Machine"},
 		"it began before another one did": {func(s *controlplane.State) { part(s, "b", succeeded) }, controlplane.Refuse,
 			"ask under another one"},
+		"the survivor falls silent": {func(s *controlplane.State) {
+			s.Recovery.State = controlplane.RecoveryBegun
+			part(s, "b", succeeded)
+			part(s, "c", succeeded)
+			part(s, "a", running)
+			part(s, "a", silent)
+		}, controlplane.Wait, "It does not answer: bring it back; or, if it is gone for good, ask under another id"},
 		"a host failed to stop": {func(s *controlplane.State) {
 			s.Recovery.State = controlplane.RecoveryBegun
 			part(s, "c",
@@ -206,6 +214,7 @@ func TestARecoveryIsRefusedOrVoid(t *testing.T) {
 			g := NewWithT(t)
 			g.Expect(step.Kind).To(Equal(c.kind), step.Message)
 			g.Expect(step.Message).To(ContainSubstring(c.says))
+			g.Expect(step.Message).NotTo(ContainSubstring("No Machine of this control plane runs"))
 		})
 	}
 }
@@ -227,6 +236,8 @@ func TestAMemberWithoutAMachineIsGivenUpByItsID(t *testing.T) {
 		"neither is named": {func(*controlplane.State) {}, controlplane.Refuse,
 			"giveUp names none, but the members that would be lost are 3, beef: name exactly those. No Machine of this " +
 				"control plane runs the members 3, beef"},
+		"the only one is not named": {func(s *controlplane.State) { s.Etcd.Members = s.Etcd.Members[:2] },
+			controlplane.Refuse, "No Machine of this control plane runs the members beef"},
 		"one is not named": {func(s *controlplane.State) { s.Recovery.GiveUp = []string{"beef"} }, controlplane.Refuse,
 			"are 3, beef"},
 		"however many there are": {func(s *controlplane.State) {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/cockroachdb/datadriven"
+	. "github.com/onsi/gomega"
 
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
 )
@@ -164,4 +165,14 @@ func parseHealth(t *testing.T, d *datadriven.TestData) controlplane.State {
 	}
 	s.Remediation, s.Spare = terms, spare
 	return s
+}
+
+// What is ill and casts no vote goes even while the housekeeping fails; a voter that a person wants replaced stays.
+func TestRemediationThatMayProceed(t *testing.T) {
+	g, s := NewWithT(t), ofThree()
+	s.Machines[0].Health.ByHand = true
+	g.Expect(remediate(facts{s}).MayProceed).To(BeFalse())
+	s.Etcd.Members[0].Healthy, s.Etcd.Members[0].Silent = false, time.Hour
+	s.Machines[0].Healthy, s.Machines[0].Serving = false, false
+	g.Expect(remediate(facts{s}).MayProceed).To(BeTrue())
 }

@@ -16,7 +16,7 @@ import (
 
 // hostsThat draws control-plane Machines, one letter for each: b came back, as a Node, and a as a host; g is gone, s
 // stays, n never was there, y came up for the first time, l took
-// longer than that may, and o came back long enough ago. By a clock that was ahead f came back, and w as a Node.
+// longer than that may, and o came back long enough ago. By a clock that was ahead f came back, and w as a Node; by one that was a minute ahead e came back.
 func hostsThat(letters string, now time.Time) facts {
 	s := controlplane.State{Remediation: controlplane.Remediation{Now: now}}
 	for i, letter := range letters {
@@ -40,6 +40,8 @@ func hostsThat(letters string, now time.Time) facts {
 			m.Health.Born = m.Health.NodeReadySince.Add(-30*time.Minute - time.Second)
 		case 'o':
 			m.Health.NodeReadySince = now.Add(-returnTime)
+		case 'e':
+			m.Health.NodeReadySince = now.Add(time.Minute)
 		case 'f':
 			m.Health.NodeReadySince = now.Add(time.Minute + time.Second)
 			m.Health.AnswersSince = now.Add(6 * time.Hour)
@@ -64,6 +66,7 @@ func TestHostsThatComeBackTogether(t *testing.T) {
 		}
 		NewWithT(t).Expect(hostsThat(letters, now).returning()).To(Equal(says), letters)
 	}
+	NewWithT(t).Expect(hostsThat("bes", now).returning()).To(HavePrefix("2 of 3"))
 }
 
 // What never was there is not away, however many of those there are.
