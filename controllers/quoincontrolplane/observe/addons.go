@@ -95,14 +95,9 @@ func runningAddons(
 	if _, skip := controlPlane.Annotations[kcpv1.SkipKubeProxyAnnotation]; skip {
 		return oldest
 	}
-	image, err := images.Proxy(ctx)
-	if err != nil {
-		return oldest
-	}
-	reference, err := containerutil.ImageFromString(image)
-	if err != nil {
-		return oldest
-	}
+	// What cannot be read, or is no image, has no tag.
+	image, _ := images.Proxy(ctx)
+	reference, _ := containerutil.ImageFromString(image)
 	if _, err := skew.Parse(reference.Tag); err != nil {
 		return oldest
 	}

@@ -95,7 +95,8 @@ func kubeadmConfig(configuration string) *corev1.ConfigMap {
 func readyNode(name string) *corev1.Node {
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{ControlPlaneNodeLabel: ""}}}
 	node.Status.NodeInfo.KubeletVersion = "v1.36.3"
-	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeDiskPressure, Status: corev1.ConditionUnknown},
+	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeDiskPressure, Status: corev1.ConditionUnknown,
+		LastTransitionTime: metav1.NewTime(time.Unix(1, 0))},
 		{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
 	return node
 }
