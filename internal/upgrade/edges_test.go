@@ -4,6 +4,7 @@
 package upgrade
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -117,4 +118,14 @@ func TestAnUpgradeLeaves(t *testing.T) {
 	g.Expect(Ended(of)).To(BeTrue())
 	g.Expect(Leaves(&quoinv1.ClusterUpgrade{ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: ptr.To(metav1.Now())}})).
 		To(BeTrue())
+}
+
+// The API takes so much advice of such a length.
+func TestAdviceIsBounded(t *testing.T) {
+	g, advice := NewWithT(t), make([]string, 33)
+	advice[0] = strings.Repeat("a", 2000)
+	bound := bounded(advice)
+	g.Expect(bound).To(HaveLen(32))
+	g.Expect(len(bound[0])).To(BeNumerically("<=", 1024))
+	g.Expect(bounded([]string{"a"})).To(Equal([]string{"a"}))
 }

@@ -231,6 +231,15 @@ func TestWhenAWaitIsLookedAtAgain(t *testing.T) {
 	g.Expect(list([]string{"a", "b", "c", "d", "e", "f"})).To(Equal("a, b, c, d, e, ..."))
 }
 
+// Who never joined runs none of the members that no Machine is known for, and is not kept by those.
+func TestADrainBesideAMemberThatIsNobodys(t *testing.T) {
+	g, s := NewWithT(t), ofThree()
+	s.Etcd.Members = append(s.Etcd.Members, quorum.Member{ID: 9, Learner: true})
+	s.Machines = append(s.Machines, controlplane.Machine{Name: "d", Deleting: true, DrainHook: true, Hook: true})
+	step := approveDrain(facts{s}, s.Machines[3])
+	g.Expect(step.Kind).To(Equal(controlplane.ReleaseDrainHook), step.Message)
+}
+
 // A host that is made reachable does not help where two nodes name different members.
 func TestTheWayOutOfAnEtcdThatIsNotRead(t *testing.T) {
 	g, s := NewWithT(t), ofThree()
