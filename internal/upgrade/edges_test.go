@@ -102,7 +102,8 @@ func TestTheLookAtTheEndIsMadeAnew(t *testing.T) {
 	} {
 		g, of := NewWithT(t), about()
 		of.Status.PreflightCheck = "look"
-		of.Checks = []Check{{Name: "look", Health: true, Completed: of.now.Add(-time.Minute), Skip: healthSkip(AllChecks, nil)}}
+		of.Checks = []Check{{Name: "look", Health: true, Completed: of.now.Add(-time.Minute),
+			Skip: healthSkip(AllChecks, nil)}}
 		step := &quoinv1.UpgradeStep{Type: quoinv1.UpgradeStepHealth, StartTime: metav1.NewTime(of.now)}
 		c.change(of, step)
 		g.Expect(of.health(step)).To(Equal(!c.made), name)

@@ -152,11 +152,12 @@ func TestWhetherAddonsAreCurrent(t *testing.T) {
 		"a patch is no reason to hold it": {proxyImage + "v1.36.1", "", old, false, "", "", ""},
 		"CoreDNS follows where kube-proxy is held": {proxyImage + "v1.35.4", dnsImage + "v1.13.1", old, false,
 			"kube-proxy keeps v1.35.4: ", "", ""},
-		"a user's tag without CoreDNS":                        {"", "", tag, true, "", "", ""},
-		"a user's tag of a pinned CoreDNS":                    {"", dnsImage + "v1.13.1" + digest, tag, true, "", "", ""},
-		"a user's tag of no image":                            {"", "Not An Image", tag, false, "", "", "invalid reference format"},
-		"a policy that nobody knows is not asked for a patch": {proxyImage + "v1.36.1", "", policy, false, "", "", ""},
-		"a policy that nobody knows":                          {proxyImage + "v1.35.4", "", policy, true, "; correct the annotation", "", ""},
+		"a user's tag without CoreDNS":            {"", "", tag, true, "", "", ""},
+		"a user's tag of a pinned CoreDNS":        {"", dnsImage + "v1.13.1" + digest, tag, true, "", "", ""},
+		"a user's tag of no image":                {"", "Not An Image", tag, false, "", "", "invalid reference format"},
+		"a policy that nobody knows, and a patch": {proxyImage + "v1.36.1", "", policy, false, "", "", ""},
+		"a policy that nobody knows": {proxyImage + "v1.35.4", "", policy, true,
+			"; correct the annotation", "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g, w, inv := NewWithT(t), &Workload{}, joined()

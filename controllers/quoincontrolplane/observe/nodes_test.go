@@ -25,8 +25,10 @@ func TestNodesThatOutliveTheirMachine(t *testing.T) {
 		orphan bool
 	}{
 		"gone for good": {func(*Observation, *corev1.Node) {}, true},
-		"it reports":    {func(_ *Observation, n *corev1.Node) { n.Status.Conditions[1].Status = corev1.ConditionTrue }, false},
-		"nobody's":      {func(_ *Observation, n *corev1.Node) { n.Annotations[clusterv1.MachineAnnotation] = "" }, false},
+		"it reports": {func(_ *Observation, n *corev1.Node) {
+			n.Status.Conditions[1].Status = corev1.ConditionTrue
+		}, false},
+		"nobody's": {func(_ *Observation, n *corev1.Node) { n.Annotations[clusterv1.MachineAnnotation] = "" }, false},
 		"of another Cluster": {func(_ *Observation, n *corev1.Node) {
 			n.Annotations[clusterv1.ClusterNameAnnotation] = "d"
 		}, false},

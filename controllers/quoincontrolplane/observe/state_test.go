@@ -153,7 +153,8 @@ func TestWhatADecisionKnowsOfAMachine(t *testing.T) {
 			o.Hosts["a"].Status.Operation.Phase = infrav1.HostOperationSucceeded
 		}}, func(m *machine) { m.Joined = true }},
 		"its host does not return": {[]func(*Observation){template}, func(m *machine) {
-			m.NoReturn = string(placement.NoReturn(placement.Request{Namespace: namespace}, placement.HostOf(atNoon().Hosts["a"])))
+			m.NoReturn = string(placement.NoReturn(placement.Request{Namespace: namespace},
+				placement.HostOf(atNoon().Hosts["a"])))
 		}},
 		"no host of its failure domain": {[]func(*Observation){bound},
 			func(m *machine) { m.FailureDomain, m.NoHost = "rack", true }},
@@ -215,7 +216,8 @@ func TestWhatADecisionKnowsOfAControlPlane(t *testing.T) {
 				Status: metav1.ConditionTrue, Reason: "R"})
 		}, func(s *state) { s.Initialized = true }},
 		"no connection": {func(o *Observation) { o.Workload.Connected = false }, func(s *state) { s.Reachable = false }},
-		"unreadable":    {func(o *Observation) { o.Workload.Err = errors.New("down") }, func(s *state) { s.Reachable = false }},
+		"unreadable": {func(o *Observation) { o.Workload.Err = errors.New("down") },
+			func(s *state) { s.Reachable = false }},
 		"its configuration": {func(o *Observation) { o.Workload.ConfigVersion = "v1.35.4" },
 			func(s *state) { s.ConfigVersion = "v1.35.4" }},
 		"add-ons": {func(o *Observation) { o.Workload.AddonsCurrent = true }, func(s *state) { s.AddonsCurrent = true }},
@@ -304,11 +306,13 @@ func TestWhatADecisionKnowsOfAPreCreatedMachine(t *testing.T) {
 		"going": {func(o *Observation) {
 			o.QuoinMachines["a"].DeletionTimestamp = ptr.To(metav1.Now())
 		}, "its QuoinMachine is going or gone", false},
-		"not held":        {func(o *Observation) { o.Machines["a"].Annotations = nil }, "", true},
-		"deleted":         {func(o *Observation) { o.Machines["a"].DeletionTimestamp = ptr.To(metav1.Now()) }, "", true},
-		"not initialized": {func(o *Observation) { o.ControlPlane.Status.Initialization.ControlPlaneInitialized = nil }, "", true},
-		"a Node":          {func(o *Observation) { o.Machines["a"].Status.NodeRef.Name = "n-a" }, "", true},
-		"a provider ID":   {func(o *Observation) { o.Machines["a"].Spec.ProviderID = "quoin://hosts/h/1" }, "", true},
+		"not held": {func(o *Observation) { o.Machines["a"].Annotations = nil }, "", true},
+		"deleted":  {func(o *Observation) { o.Machines["a"].DeletionTimestamp = ptr.To(metav1.Now()) }, "", true},
+		"not initialized": {func(o *Observation) {
+			o.ControlPlane.Status.Initialization.ControlPlaneInitialized = nil
+		}, "", true},
+		"a Node":        {func(o *Observation) { o.Machines["a"].Status.NodeRef.Name = "n-a" }, "", true},
+		"a provider ID": {func(o *Observation) { o.Machines["a"].Spec.ProviderID = "quoin://hosts/h/1" }, "", true},
 		"a claim": {func(o *Observation) {
 			o.QuoinMachines["a"].Spec.ProviderID = "quoin://hosts/h/1"
 		}, "", true},

@@ -244,8 +244,8 @@ func TestADrainBesideAMemberThatIsNobodys(t *testing.T) {
 func TestTheWayOutOfAnEtcdThatIsNotRead(t *testing.T) {
 	g, s := NewWithT(t), ofThree()
 	s.Etcd = quorum.Membership{Problem: "why"}
-	g.Expect(requireReachability(facts{s}).Message).To(Equal("etcd cannot be read: why. Nothing is changed until it can: " +
-		"make a control-plane host reachable"))
+	g.Expect(requireReachability(facts{s}).Message).To(Equal("etcd cannot be read: why. Nothing is changed until it " +
+		"can: make a control-plane host reachable"))
 	s.Etcd.Contradicts = true
 	g.Expect(requireReachability(facts{s}).Message).To(Equal("etcd cannot be read: why. " + contradiction))
 }

@@ -16,7 +16,8 @@ import (
 
 // hostsThat draws control-plane Machines, one letter for each: b came back, as a Node, and a as a host; g is gone, s
 // stays, n never was there, y came up for the first time, l took
-// longer than that may, and o came back long enough ago. By a clock that was ahead f came back, and w as a Node; by one that was a minute ahead e came back.
+// longer than that may, and o came back long enough ago. By a clock that was ahead f came back, and w as a Node; by
+// one that was a minute ahead e came back.
 func hostsThat(letters string, now time.Time) facts {
 	s := controlplane.State{Remediation: controlplane.Remediation{Now: now}}
 	for i, letter := range letters {
