@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
@@ -29,7 +30,8 @@ func FuzzHooks(f *testing.F) {
 	f.Add(drain+".example.com", "x", `{"other":"x"}`, "quoin", "o", false)
 	f.Add("other", "x", `{"other":"x"}`, "backup", "o", true)
 	f.Fuzz(func(t *testing.T, key, value, record, name, owner string, deleting bool) {
-		if name == "" || key == infrav1.LifecycleHooksAnnotation {
+		// An API server keeps nothing that is no text.
+		if name == "" || key == infrav1.LifecycleHooksAnnotation || !utf8.ValidString(key+value+record+name+owner) {
 			return
 		}
 		machine := &clusterv1.Machine{}
