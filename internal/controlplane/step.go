@@ -145,8 +145,8 @@ type Step struct {
 	Kind Kind
 	// Operation that the step is a part of; empty when nothing is left to do.
 	Operation Operation
-	// MayProceed while the housekeeping fails: the step goes on with a departure that was begun, takes away what is ill and
-	// casts no vote, or is one of a recovery.
+	// MayProceed while the housekeeping fails: the step goes on with a departure that was begun, takes away what is ill
+	// and casts no vote, or is one of a recovery.
 	MayProceed bool
 	// RecheckAfter is how soon to reconcile again; RecheckNever when nothing is left to do.
 	RecheckAfter Recheck
