@@ -205,6 +205,8 @@ quoin_trace_network() {
 # quoin_trace_images: a name says nothing, for whoever has the host can give it to anything.
 quoin_trace_images() {
 	if command -v ctr >/dev/null; then
+		# It waits for one that does not run.
+		[ -S /run/containerd/containerd.sock ] || return 0
 		images=$(timeout -k 5 30 ctr -n k8s.io images ls 2>/dev/null) || return 0
 		printf '%s\n' "$images" | while read -r name _ digest _; do
 			case $digest in *:*) quoin_trace image "$name" "$digest" ;; esac

@@ -698,10 +698,9 @@ printf '#!/bin/sh\n' >$D/podman; chmod +x $D/podman`, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
-			script := strings.ReplaceAll(inspect.Script, "-S /run/containerd/containerd.sock", "-x $D/ctr")
 			// What the shell has run once it looks for no more.
-			out := sandbox(t, fixture+"set +e\n("+c.left+"\n)\n[ $? != 77 ] || { echo LACKS; exit 0; }\nhash -r\n(\n"+script+
-				"\n) 2>/dev/null\n")
+			out := sandbox(t, fixture+"set +e\n("+c.left+"\n)\n[ $? != 77 ] || { echo LACKS; exit 0; }\nhash -r\n(\n"+
+				inspect.Script+"\n) 2>/dev/null\n")
 			if strings.Contains(out, "LACKS\n") {
 				t.Skip("the kernel, or this system, lacks what it needs")
 			}

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	. "github.com/onsi/gomega"
@@ -45,12 +46,17 @@ esac`,
 			t.Fatal(err)
 		}
 	}
+	if err := syscall.Mknod(filepath.Join(dir, "containerd.sock"), syscall.S_IFSOCK|0o600, 0); err != nil {
+		t.Fatal(err)
+	}
 	setup := `set -eu
 mkdir ` + dir + `/etc
 cp -a /etc/passwd /etc/group /etc/alternatives ` + dir + `/etc/
 mount --bind ` + dir + `/etc /etc
 mount -t tmpfs none /var/lib
 mount -t tmpfs none /run
+mkdir /run/containerd
+ln -s ` + dir + `/containerd.sock /run/containerd/
 mount -t tmpfs none /var/log
 mount -t tmpfs none /usr/local/bin
 ip link set lo up
