@@ -31,7 +31,8 @@ func FuzzHooks(f *testing.F) {
 	f.Add("other", "x", `{"other":"x"}`, "backup", "o", true)
 	f.Fuzz(func(t *testing.T, key, value, record, name, owner string, deleting bool) {
 		// An API server keeps nothing that is no text.
-		if name == "" || key == infrav1.LifecycleHooksAnnotation || !utf8.ValidString(key+value+record+name+owner) {
+		if name == "" || key == infrav1.LifecycleHooksAnnotation ||
+			!utf8.ValidString(strings.Join([]string{key, value, record, name, owner}, " ")) {
 			return
 		}
 		machine := &clusterv1.Machine{}
