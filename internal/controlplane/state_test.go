@@ -22,3 +22,11 @@ func TestAMachineOfWhichNothingIsLeft(t *testing.T) {
 		}
 	}
 }
+
+// It is the smallest number of Machines of which a quorum is left without one of them.
+func TestFewestToRemoveFirst(t *testing.T) {
+	g := NewWithT(t)
+	keeps := func(machines int) bool { return machines-1 >= machines/2+1 }
+	g.Expect(keeps(FewestToRemoveFirst)).To(BeTrue())
+	g.Expect(keeps(FewestToRemoveFirst - 1)).To(BeFalse())
+}
