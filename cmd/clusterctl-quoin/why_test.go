@@ -122,8 +122,10 @@ ClusterUpgrade/to-1.36  Progressing=False          2026-11-26 12:00:00Z  Held   
 // done, and of what is as it should be.
 func TestWhatIsDoneHoldsNothing(t *testing.T) {
 	for condition, holds := range map[metav1.Condition]bool{
-		{Type: quoinv1.RolloutPolicyProgressingCondition, Status: metav1.ConditionFalse, Reason: quoinv1.UpToDateReason}: false,
-		{Type: quoinv1.RolloutPolicyProgressingCondition, Status: metav1.ConditionFalse, Reason: quoinv1.HeldReason}:     true,
+		{Type: quoinv1.RolloutPolicyProgressingCondition, Status: metav1.ConditionFalse,
+			Reason: quoinv1.UpToDateReason}: false,
+		{Type: quoinv1.RolloutPolicyProgressingCondition, Status: metav1.ConditionFalse,
+			Reason: quoinv1.HeldReason}: true,
 		{Type: quoinv1.RolloutPolicyProgressingCondition, Status: metav1.ConditionFalse,
 			Reason: quoinv1.AnotherPolicyReason}: true,
 		{Type: quoinv1.RolloutPolicyStalledCondition, Status: metav1.ConditionFalse, Reason: quoinv1.OnTimeReason}:     false,
@@ -136,7 +138,8 @@ func TestWhatIsDoneHoldsNothing(t *testing.T) {
 			Reason: quoinv1.NothingRolledBackReason}: false,
 		{Type: quoinv1.RolloutPolicyRolledBackCondition, Status: metav1.ConditionFalse,
 			Reason: quoinv1.RollbackRefusedReason}: true,
-		{Type: quoinv1.RolloutPolicyRolledBackCondition, Status: metav1.ConditionTrue, Reason: quoinv1.RolledBackReason}: true,
+		{Type: quoinv1.RolloutPolicyRolledBackCondition, Status: metav1.ConditionTrue,
+			Reason: quoinv1.RolledBackReason}: true,
 		{Type: controlplanev1.ControlPlaneRecoveringCondition, Status: metav1.ConditionTrue,
 			Reason: controlplane.ReasonRecovering}: true,
 		{Type: controlplanev1.ControlPlaneRecoveringCondition, Status: metav1.ConditionFalse,

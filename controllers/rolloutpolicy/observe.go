@@ -7,10 +7,8 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
-	"github.com/blang/semver/v4"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -138,42 +136,6 @@ func (r *Reconciler) judgeStarts(
 		pool := skew.Pool{Object: "MachineDeployment " + of.Name, Version: version}
 		return skew.Summary(slices.Concat(pool.Judge(policies, world)))
 	}, world.APIServers, err
-}
-
-// skewed says why Cluster API makes no Machine of the MachineSet, beside API servers of another version
-// (kubeadmVersionPreflightCheck and controlPlaneVersionPreflightCheck in machineset_preflight.go); empty when it does,
-// or when that is not known.
-func skewed(
-	cluster *clusterv1.Cluster, pool *clusterv1.MachineDeployment, set *clusterv1.MachineSet, runs []string,
-) string {
-	if set == nil || len(runs) == 0 {
-		return ""
-	}
-	spec := set.Spec.Template.Spec
-	checks := func(check clusterv1.MachineSetPreflightCheck) bool {
-		skips := strings.Split(set.Annotations[clusterv1.MachineSetSkipPreflightChecksAnnotation], ",")
-		return !slices.ContainsFunc(skips, func(skip string) bool {
-			skip = strings.TrimSpace(skip)
-			return skip == string(check) || skip == string(clusterv1.MachineSetPreflightCheckAll)
-		})
-	}
-	exactly := cluster.Spec.Topology.IsDefined() && checks(clusterv1.MachineSetPreflightCheckControlPlaneVersionSkew)
-	kubeadm := spec.Bootstrap.ConfigRef.Kind == configKind+clusterv1.TemplateSuffix &&
-		checks(clusterv1.MachineSetPreflightCheckKubeadmVersionSkew)
-	of, err := semver.ParseTolerant(spec.Version)
-	for _, version := range runs {
-		is, unread := semver.ParseTolerant(version)
-		alike := is.Major == of.Major && is.Minor == of.Minor
-		if err != nil || unread != nil || (!exactly || is.EQ(of)) && (!kubeadm || alike) {
-			return ""
-		}
-	}
-	wayOut := "give it that version"
-	if _, owned := pool.Labels[clusterv1.ClusterTopologyOwnedLabel]; owned {
-		wayOut = "its topology gives it that version in its turn, unless its upgrade is deferred or held there"
-	}
-	return fmt.Sprintf("MachineDeployment %s is of %s and the control plane of %s, beside which Cluster API makes no "+
-		"such Machine: %s", pool.Name, spec.Version, runs[0], wayOut)
 }
 
 // lacks says what a condition of the Cluster complains about; empty when it is not False.

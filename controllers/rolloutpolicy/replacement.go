@@ -15,7 +15,6 @@ import (
 	"strings"
 	texttemplate "text/template"
 
-	"github.com/blang/semver/v4"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -26,7 +25,6 @@ import (
 	bootstrapv1 "sigs.k8s.io/cluster-api/api/bootstrap/kubeadm/v1beta2"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/controllers/external"
-	"sigs.k8s.io/cluster-api/util/annotations"
 	"sigs.k8s.io/cluster-api/util/labels/format"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -118,36 +116,6 @@ func (s *spares) free(
 		}
 	}
 	return n
-}
-
-// unmade says why no Machine can be made of the MachineSet's templates from here; empty when one can. Cluster API asks
-// for much of this before it makes one (machineset_preflight.go).
-func unmade(set *clusterv1.MachineSet, all []clusterv1.Machine) string {
-	spec := set.Spec.Template.Spec
-	config := spec.Bootstrap.ConfigRef
-	switch {
-	case !set.DeletionTimestamp.IsZero() || annotations.HasPaused(set):
-		return fmt.Sprintf("MachineSet %s is paused or deleted", set.Name)
-	case set.Annotations[clusterv1.DisableMachineCreateAnnotation] == "true":
-		return fmt.Sprintf("MachineSet %s has the annotation %s", set.Name, clusterv1.DisableMachineCreateAnnotation)
-	case config.IsDefined() && (config.APIGroup != bootstrapv1.GroupVersion.Group ||
-		config.Kind != configKind+clusterv1.TemplateSuffix):
-		return fmt.Sprintf("it bootstraps by a %s, and only by a KubeadmConfigTemplate one is made here", config.Kind)
-	}
-	of, err := semver.ParseTolerant(spec.Version)
-	if err != nil {
-		return fmt.Sprintf("version %q cannot be read", spec.Version)
-	}
-	for i := range all {
-		if _, is := all[i].Labels[clusterv1.MachineControlPlaneLabel]; !is {
-			continue
-		}
-		version, err := semver.ParseTolerant(all[i].Spec.Version)
-		if err == nil && (version.Major != of.Major || version.Minor != of.Minor) {
-			return fmt.Sprintf("kubeadm of %s does not join a control plane of %s", spec.Version, all[i].Spec.Version)
-		}
-	}
-	return ""
 }
 
 // replace has another Machine take the place of one that was deleted. First come the parts, which nobody acts on

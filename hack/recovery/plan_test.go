@@ -36,8 +36,8 @@ func (h *host) carryOut(order recovery.Order) (string, error) {
 	return "", nil
 }
 
-// cutOffAnywhere carries out a plan as on a host that is reset again and again: in each step before the first change, then before
-// the second of what is left, and at last after all of them.
+// cutOffAnywhere carries out a plan as on a host that is reset again and again: in each step before the first change,
+// then before the second of what is left, and at last after all of them.
 func (h *host) cutOffAnywhere(t *testing.T, order recovery.Order) {
 	t.Helper()
 	g := NewWithT(t)
@@ -53,7 +53,8 @@ func (h *host) cutOffAnywhere(t *testing.T, order recovery.Order) {
 			}
 			var exit *exec.ExitError
 			g.Expect(errors.As(err, &exit)).To(BeTrue())
-			g.Expect(exit.Sys().(syscall.WaitStatus).Signal()).To(Equal(syscall.SIGKILL), "%s, change %d: %s", step.Name, n, output)
+			g.Expect(exit.Sys().(syscall.WaitStatus).Signal()).To(Equal(syscall.SIGKILL), "%s, change %d: %s", step.Name, n,
+				output)
 		}
 		output, err := h.step(step)
 		g.Expect(err).NotTo(HaveOccurred(), "%s once more: %s", step.Name, output)
@@ -131,8 +132,8 @@ func TestThePlansOfARecovery(t *testing.T) {
 	}
 }
 
-// A member begins with the data of a snapshot that was delivered, wherever that is cut off, and what is not what was sent is
-// refused before anything is changed.
+// A member begins with the data of a snapshot that was delivered, wherever that is cut off, and what is not what was
+// sent is refused before anything is changed.
 func TestThePlanOfARecoveryFromASnapshot(t *testing.T) {
 	g := NewWithT(t)
 	ctx := t.Context()
@@ -264,7 +265,8 @@ func silenced(t *testing.T, hosts []*host) {
 	g.Expect(os.Rename(filepath.Join(a.root, "etcd.yaml"), a.manifestPath())).To(Succeed())
 }
 
-// Clients that saw what only the others had received miss nothing that is written after the recovery, wherever that is cut off.
+// Clients that saw what only the others had received miss nothing that is written after the recovery, wherever that is
+// cut off.
 func TestASurvivorHasClientsListAgainThatSawMore(t *testing.T) {
 	g := NewWithT(t)
 	hosts := three(t)

@@ -25,7 +25,8 @@ type deployment struct {
 	// refused: the API server refused a deletion last.
 	refused  bool
 	template int
-	// behind are templates of another version than the control plane's: no Machine is made of them (machineset_preflight.go).
+	// behind are templates of another version than the control plane's, of which no Machine is made
+	// (machineset_preflight.go).
 	behind map[int]bool
 	// kubelets of the Machines, by their template, where a script says.
 	kubelets  map[int]string

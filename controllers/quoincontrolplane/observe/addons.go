@@ -95,9 +95,14 @@ func runningAddons(
 	if _, skip := controlPlane.Annotations[kcpv1.SkipKubeProxyAnnotation]; skip {
 		return oldest
 	}
-	// What cannot be read, or is no image, has no tag.
-	image, _ := images.Proxy(ctx)
-	reference, _ := containerutil.ImageFromString(image)
+	image, err := images.Proxy(ctx)
+	if err != nil {
+		return oldest
+	}
+	reference, err := containerutil.ImageFromString(image)
+	if err != nil {
+		return oldest
+	}
 	if _, err := skew.Parse(reference.Tag); err != nil {
 		return oldest
 	}
