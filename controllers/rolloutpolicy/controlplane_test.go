@@ -8,11 +8,13 @@ import (
 
 	. "github.com/onsi/gomega"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 	bootstrapv1 "sigs.k8s.io/cluster-api/api/bootstrap/kubeadm/v1beta2"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util/conditions"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/rollout"
@@ -69,27 +71,35 @@ func TestAnotherOrderOfTheTopologyIsSaid(t *testing.T) {
 // Cluster API makes no Machine of another minor version than the control plane's with kubeadm, and of another version
 // at all in a managed topology, unless somebody skips that (machineset_preflight.go).
 func TestWhichMachineSetsGetNoMachines(t *testing.T) {
+	scheme := runtime.NewScheme()
+	NewWithT(t).Expect(bootstrapv1.AddToScheme(scheme)).To(Succeed())
 	for name, c := range map[string]struct {
 		runs    []string
 		managed bool
 		kind    string
 		skips   string
 		want    string
+		// template is what the bootstrap template says to skip.
+		template string
 	}{
-		"the same version":            {[]string{"v1.35.1"}, true, "KubeadmConfigTemplate", "", ""},
-		"another patch":               {[]string{"v1.35.2"}, false, "KubeadmConfigTemplate", "", ""},
-		"another patch in a topology": {[]string{"v1.35.2"}, true, "KubeadmConfigTemplate", "", "its topology gives"},
-		"another minor":               {[]string{"v1.36.1"}, false, "KubeadmConfigTemplate", "", "give it that version"},
-		"another bootstrap":           {[]string{"v1.36.1"}, false, "RKE2ConfigTemplate", "", ""},
-		"of a topology":               {[]string{"v1.36.1"}, true, "RKE2ConfigTemplate", "", "its topology gives"},
-		"in the middle of an upgrade": {[]string{"v1.36.1", "v1.35.1"}, true, "KubeadmConfigTemplate", "", ""},
-		"nobody knows what runs":      {nil, true, "KubeadmConfigTemplate", "", ""},
-		"all is skipped":              {[]string{"v1.36.1"}, true, "KubeadmConfigTemplate", "Other, All", ""},
+		"the same version":            {[]string{"v1.35.1"}, true, "KubeadmConfigTemplate", "", "", ""},
+		"another patch":               {[]string{"v1.35.2"}, false, "KubeadmConfigTemplate", "", "", ""},
+		"another patch in a topology": {[]string{"v1.35.2"}, true, "KubeadmConfigTemplate", "", "its topology gives", ""},
+		"another minor":               {[]string{"v1.36.1"}, false, "KubeadmConfigTemplate", "", "give it that version", ""},
+		"another bootstrap":           {[]string{"v1.36.1"}, false, "RKE2ConfigTemplate", "", "", ""},
+		"of a topology":               {[]string{"v1.36.1"}, true, "RKE2ConfigTemplate", "", "its topology gives", ""},
+		"in the middle of an upgrade": {[]string{"v1.36.1", "v1.35.1"}, true, "KubeadmConfigTemplate", "", "", ""},
+		"nobody knows what runs":      {nil, true, "KubeadmConfigTemplate", "", "", ""},
+		"all is skipped":              {[]string{"v1.36.1"}, true, "KubeadmConfigTemplate", "Other, All", "", ""},
 		"what forbids it is skipped": {[]string{"v1.36.1"}, true, "KubeadmConfigTemplate",
-			"KubeadmVersionSkew,ControlPlaneVersionSkew", ""},
+			"KubeadmVersionSkew,ControlPlaneVersionSkew", "", ""},
 		"half of it is skipped": {[]string{"v1.36.1"}, true, "KubeadmConfigTemplate", "ControlPlaneVersionSkew",
-			"its topology gives"},
-		"that of patches is skipped": {[]string{"v1.35.2"}, true, "KubeadmConfigTemplate", "ControlPlaneVersionSkew", ""},
+			"its topology gives", ""},
+		"that of patches is skipped": {[]string{"v1.35.2"}, true, "KubeadmConfigTemplate", "ControlPlaneVersionSkew", "", ""},
+		"its templates skip it": {[]string{"v1.36.1"}, true, "KubeadmConfigTemplate", "", "",
+			"KubeadmVersionSkew, ControlPlaneVersionSkew"},
+		"its own word goes before": {[]string{"v1.36.1"}, true, "KubeadmConfigTemplate", "KubeadmVersionSkew",
+			"its topology gives", "All"},
 	} {
 		cluster, set := &clusterv1.Cluster{}, &clusterv1.MachineSet{}
 		pool := &clusterv1.MachineDeployment{ObjectMeta: metav1.ObjectMeta{Name: "blue"}}
@@ -97,12 +107,16 @@ func TestWhichMachineSetsGetNoMachines(t *testing.T) {
 			cluster.Spec.Topology.ClassRef.Name = "class"
 			pool.Labels = map[string]string{clusterv1.ClusterTopologyOwnedLabel: ""}
 		}
+		set.Namespace = "prod"
 		set.Annotations = map[string]string{clusterv1.MachineSetSkipPreflightChecksAnnotation: c.skips}
 		set.Spec.Template.Spec.Version = "v1.35.1"
 		set.Spec.Template.Spec.Bootstrap.ConfigRef = clusterv1.ContractVersionedObjectReference{Kind: c.kind, Name: "blue",
 			APIGroup: bootstrapv1.GroupVersion.Group}
-		says := skewed(cluster, pool, set, c.runs)
-		g := NewWithT(t)
+		config := &bootstrapv1.KubeadmConfigTemplate{ObjectMeta: metav1.ObjectMeta{Namespace: "prod", Name: "blue",
+			Annotations: map[string]string{clusterv1.MachineSetSkipPreflightChecksAnnotation: c.template}}}
+		g, reader := NewWithT(t), fake.NewClientBuilder().WithScheme(scheme).WithObjects(config).Build()
+		says, err := skewed(t.Context(), reader, cluster, pool, set, c.runs)
+		g.Expect(err).NotTo(HaveOccurred())
 		if c.want == "" {
 			g.Expect(says).To(BeEmpty(), name)
 			continue
@@ -115,27 +129,31 @@ func TestWhichMachineSetsGetNoMachines(t *testing.T) {
 // A topology upgrades the next pool when the one before is done, and that one is held behind a pool that it has not
 // written yet, whose own rollout was begun before: both would wait for ever. It says so, and holds nobody.
 func TestAPoolThatItsTopologyHasNotWrittenHoldsNobody(t *testing.T) {
-	member := machineOf("member", "v3")
+	const older, newer = "v1.35.1", "v1.36.1"
+	member := machineOf("member", newer)
 	member.OwnerReferences = nil
 	member.Labels = map[string]string{clusterv1.ClusterNameLabel: "c1", clusterv1.MachineControlPlaneLabel: ""}
 	w := newWorld(t, member, hostedBy("member", ""), machineOf("new-0", "v2"), hostedBy("new-0", "quoin://new-0"))
 	w.joins("new-0")
 	w.green()
-	green, set := &clusterv1.MachineDeployment{}, &clusterv1.MachineSet{}
-	green.Name, set.Name = "green", "green-v2"
-	w.adjust(green, func() { green.Spec.Template.Spec.Version = "v3" })
-	w.adjust(set, func() { set.Spec.Template.Spec.Version = "v3" })
-	blue := &clusterv1.MachineDeployment{ObjectMeta: metav1.ObjectMeta{Name: "blue"}}
-	w.adjust(blue, func() { blue.Labels = map[string]string{clusterv1.ClusterTopologyOwnedLabel: ""} })
+	for name, version := range map[string]string{"green": newer, "blue": older} {
+		pool, set := &clusterv1.MachineDeployment{}, &clusterv1.MachineSet{}
+		pool.Name, set.Name = name, name+"-v2"
+		w.adjust(pool, func() {
+			pool.Labels = map[string]string{clusterv1.ClusterTopologyOwnedLabel: ""}
+			pool.Spec.Template.Spec.Version = version
+		})
+		w.adjust(set, func() { set.Spec.Template.Spec.Version = version })
+	}
 	w.reconcile()
 	w.Expect(w.admitted("green-new-0")).To(BeFalse(), "blue was begun, and Cluster API makes more of it")
 	cluster := &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: "c1"}}
 	w.adjust(cluster, func() {
-		cluster.Spec.Topology = clusterv1.Topology{ClassRef: clusterv1.ClusterClassRef{Name: "class"}, Version: "v3"}
+		cluster.Spec.Topology = clusterv1.Topology{ClassRef: clusterv1.ClusterClassRef{Name: "class"}, Version: newer}
 	})
 	w.reconcile()
 	w.Expect(w.admitted("green-new-0")).To(BeTrue())
 	w.Expect(w.policy().Status.MachineDeployments[0]).To(And(HaveField("Name", "blue"),
 		HaveField("Reason", string(rollout.ControlPlane)),
-		HaveField("Message", ContainSubstring("blue is of v2 and the control plane of v3"))))
+		HaveField("Message", ContainSubstring("blue is of v1.35.1 and the control plane of v1.36.1"))))
 }

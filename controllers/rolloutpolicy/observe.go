@@ -94,7 +94,10 @@ func (r *Reconciler) observe(
 			seen.pool(pool, sets.Items, all.Items, hosts, formerOf(policy, pool.Name), metav1.NewTime(r.Clock.Now()))
 			added := &seen.state.Pools[len(seen.state.Pools)-1]
 			added.Unsupported = judge(pool)
-			added.Skewed = skewed(cluster, pool, seen.sets[added.Revision], runs)
+			added.Skewed, err = skewed(ctx, r.APIReader, cluster, pool, seen.sets[added.Revision], runs)
+			if err != nil {
+				return nil, err
+			}
 			spares.of(added, seen.machines)
 			selectMarked(added, seen.machines, sets.Items, nodes)
 		}

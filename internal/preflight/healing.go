@@ -6,17 +6,16 @@ package preflight
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	bootstrapv1 "sigs.k8s.io/cluster-api/api/bootstrap/kubeadm/v1beta2"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew/observed"
 )
 
 // judgeHealing warns of pools whose version stays so far behind the control plane that no further Machine of them comes
@@ -52,11 +51,13 @@ func (s Subject) judgeHealing(
 				"All or spec.template.spec.version: %s, or give it a template with artifacts.bundle", s.Version)))
 			continue
 		}
-		skipped, err := s.skippedChecks(ctx, &pools[i])
+		template := pools[i].Spec.Template.Spec
+		skipped, err := observed.Skipped(ctx, s.Management, &pools[i], template)
 		if err != nil {
 			return nil, err
 		}
-		if missing := s.stopping(&pools[i], goal, skipped); len(missing) > 0 {
+		template.Version = goal
+		if missing := observed.StoppedBy(s.Cluster, template, s.Version, skipped); len(missing) > 0 {
 			findings = append(findings, warns(object, "CannotHeal", fmt.Sprintf("it stays at %s, for which Cluster API makes "+
 				"no Machine beside a control plane of %s while it makes its check %s (C17): from then on the pool neither heals "+
 				"nor grows", goal, s.Version, strings.Join(missing, " and ")), fmt.Sprintf("set annotation %s: %s of it, in a "+
@@ -65,47 +66,6 @@ func (s Subject) judgeHealing(
 		}
 	}
 	return findings, nil
-}
-
-// stopping are those of Cluster API's checks before it makes a Machine that fail for a pool of the version beside the
-// control plane (machineset_preflight.go), but for those that are skipped.
-func (s Subject) stopping(pool *clusterv1.MachineDeployment, version string, skipped []string) []string {
-	var checks []string
-	if kubeadmTemplate(pool) && skew.OtherMinor(version, s.Version) {
-		checks = append(checks, string(clusterv1.MachineSetPreflightCheckKubeadmVersionSkew))
-	}
-	if s.Cluster.Spec.Topology.IsDefined() {
-		checks = append(checks, string(clusterv1.MachineSetPreflightCheckControlPlaneVersionSkew))
-	}
-	return slices.DeleteFunc(checks, func(check string) bool {
-		return slices.Contains(skipped, check) || slices.Contains(skipped, string(clusterv1.MachineSetPreflightCheckAll))
-	})
-}
-
-// skippedChecks are those of Cluster API's checks that it leaves out for the pool: by the pool's annotation, or else by
-// that of its bootstrap template.
-func (s Subject) skippedChecks(ctx context.Context, pool *clusterv1.MachineDeployment) ([]string, error) {
-	skip := pool.Annotations[clusterv1.MachineSetSkipPreflightChecksAnnotation]
-	if skip == "" && kubeadmTemplate(pool) {
-		template := &bootstrapv1.KubeadmConfigTemplate{}
-		key := client.ObjectKey{Namespace: s.Cluster.Namespace, Name: pool.Spec.Template.Spec.Bootstrap.ConfigRef.Name}
-		if err := client.IgnoreNotFound(s.Management.Get(ctx, key, template)); err != nil {
-			return nil, fmt.Errorf("read KubeadmConfigTemplate %s: %w", key, err)
-		}
-		skip = template.Annotations[clusterv1.MachineSetSkipPreflightChecksAnnotation]
-	}
-	var checks []string
-	for check := range strings.SplitSeq(skip, ",") {
-		if check = strings.TrimSpace(check); check != "" {
-			checks = append(checks, check)
-		}
-	}
-	return checks, nil
-}
-
-func kubeadmTemplate(pool *clusterv1.MachineDeployment) bool {
-	ref := pool.Spec.Template.Spec.Bootstrap.ConfigRef
-	return ref.Kind == "KubeadmConfigTemplate" && ref.APIGroup == bootstrapv1.GroupVersion.Group
 }
 
 // artifacts says how the template's hosts come by them; nil where the template is not ours, and where it is not there.
