@@ -187,12 +187,13 @@ func (p *planner) stopped(pool *rules, _ *room) (Reason, string) { return p.stop
 // afterControlPlane has workers come after it. What is deleted already, which has no room, waits for what takes its
 // place only where something does, and what is there need not be made.
 func (p *planner) afterControlPlane(pool *rules, room *room) (Reason, string) {
+	missed := room == nil && pool.staying() < pool.Replicas
 	switch {
 	case p.Outdated != "":
 		return ControlPlane, "workers come after the control plane, when that is replaced: " + p.Outdated
-	case pool.Unsupported != "" && (room != nil || pool.staying() < pool.Replicas):
+	case pool.Unsupported != "" && (room != nil || missed):
 		return ControlPlane, "what takes the place of a Machine would not start: " + pool.Unsupported
-	case pool.Skewed != "" && room != nil && !room.actual:
+	case pool.Skewed != "" && (room != nil && !room.actual || missed):
 		return ControlPlane, "what takes the place of a Machine is not made: " + pool.Skewed
 	}
 	return "", ""

@@ -156,15 +156,16 @@ func TestNothingLeavesForWhatMayNotStart(t *testing.T) {
 	} {
 		g := NewWithT(t)
 		pool.Name, pool.Replicas, pool.Revision = "blue", 1, "2"
-		leaves := func(unsupported string) bool {
-			pool.Unsupported = unsupported
+		leaves := func(unsupported, skewed string) bool {
+			pool.Unsupported, pool.Skewed = unsupported, skewed
 			result := Plan(State{Pools: []Pool{pool}}, policy, eight)
 			return slices.ContainsFunc(slices.Concat(result.Decisions, result.Leaves), func(d Decision) bool {
 				return d.Action == Delete || d.Action == Drain
 			})
 		}
-		g.Expect(leaves("")).To(BeTrue(), name)
-		g.Expect(leaves(why)).To(BeFalse(), name)
+		g.Expect(leaves("", "")).To(BeTrue(), name)
+		g.Expect(leaves(why, "")).To(BeFalse(), name)
+		g.Expect(leaves("", why)).To(BeFalse(), name)
 	}
 }
 
