@@ -60,22 +60,24 @@ func BenchmarkReplacedWorker(b *testing.B) {
 				court.withoutPolicy()
 			}
 			b.StopTimer()
-			reportWorkers(b, alone, led)
+			reportWorkers(b, alone, led, float64(atOnce(size)))
 		})
 	}
 }
 
+// atOnce is how many Machines of a pool surge, which is a round.
+func atOnce(size int) int { return max(size/10, 1) }
+
 func newWorkerBench(b *testing.B, size int) *court {
 	b.Helper()
-	surging := max(size/10, 1)
+	surging := atOnce(size)
 	court := newCourt(b, courtOptions{name: fmt.Sprintf("bench-workers-%d", size), replicas: 1, hosts: 1 + size + 2*surging,
 		strategy: surge, admission: true, workers: true})
 	court.patience = whole + time.Duration(size)*time.Minute
 	court.pause = 250*time.Millisecond + time.Duration(size)*time.Millisecond
 	court.untilWhole("coming up")
 	court.addPool("amber", int32(size)) //nolint:gosec // small numbers
-	court.patchPool("amber", fmt.Sprintf(
-		`{"spec":{"rollout":{"strategy":{"type":"RollingUpdate","rollingUpdate":{"maxSurge":%d,"maxUnavailable":0}}}}}`, surging))
+	court.patchPool("amber", surgeBy(surging))
 	court.until("amber", func() string { return court.lacksPool("amber", time.Time{}, size) })
 	court.until("order", func() string { return court.lacksOrder(false) })
 	return court
@@ -101,7 +103,8 @@ func (c *court) measure(cost *workerCost, size int) {
 	}
 }
 
-func reportWorkers(b *testing.B, alone, led workerCost) {
+// reportWorkers says what one Machine costs, and the delay that the gates of a round make.
+func reportWorkers(b *testing.B, alone, led workerCost, round float64) {
 	b.Helper()
 	var text strings.Builder
 	w := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
@@ -123,7 +126,8 @@ func reportWorkers(b *testing.B, alone, led workerCost) {
 		}
 	}
 	_ = w.Flush()
-	b.Logf("\n%starget: 1.05 of the time, 10 requests more", text.String())
+	b.Logf("\n%stargets: 1.05 of the time, 2 s more for a round, 10 requests more", text.String())
 	b.ReportMetric(led.seconds()/alone.seconds(), "time-ratio")
+	b.ReportMetric((led.seconds()-alone.seconds())*round, "seconds-more/round")
 	b.ReportMetric(led.requests()-alone.requests(), "requests-more/machine")
 }

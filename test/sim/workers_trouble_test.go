@@ -29,8 +29,11 @@ func pausing(spec *quoinv1.RolloutPolicySpec) {
 	spec.Groups = []quoinv1.RolloutGroup{{Name: "all", MachineDeployments: quoinv1.RolloutSelector{Names: []string{"amber"}}}}
 }
 
-// surgeOfTwo has Cluster API make two new Machines at once.
-const surgeOfTwo = `{"spec":{"rollout":{"strategy":{"type":"RollingUpdate","rollingUpdate":{"maxSurge":2,"maxUnavailable":0}}}}}`
+// surgeBy has Cluster API make so many new Machines at once.
+func surgeBy(most int) string {
+	return fmt.Sprintf(`{"spec":{"rollout":{"strategy":{"type":"RollingUpdate","rollingUpdate":{"maxSurge":%d,"maxUnavailable":0}}}}}`,
+		most)
+}
 
 // middle edits the pool amber and waits for the middle of its rollout: a canary that waits for a person, a Machine that is
 // held, and nothing that was deleted.
@@ -181,10 +184,26 @@ func (c *court) stops() {
 // on Machines, Nodes and hosts. The last disturbance is the end of the Cluster.
 func TestAWorkerRolloutIsDisturbedInTheMiddle(t *testing.T) {
 	needsTime(t)
-	court := newPool(t, "disturbed", 2, 2, pausing)
-	court.patchPool("amber", surgeOfTwo)
-	replicas, hooks := 2, true
-	judge := court.judgePool("amber", 2, 4)
+	sizes := []int{3}
+	if nightly() {
+		sizes = []int{3, 10, 100}
+	}
+	for _, size := range sizes {
+		t.Run(fmt.Sprint(size), func(t *testing.T) { disturb(t, size, max(2, size/10)) })
+	}
+}
+
+// disturb is about a pool of the size that surges by so many, and has as many spare hosts.
+func disturb(t *testing.T, size, spare int) {
+	t.Helper()
+	court := newPool(t, fmt.Sprintf("disturbed-%d", size), int32(size), spare, pausing) //nolint:gosec // small numbers
+	court.patchPool("amber", surgeBy(spare))
+	replicas, hooks := size, true
+	judge := court.judgePool("amber", size, size+spare)
+	scale := func(to int) {
+		court.patchPool("amber", fmt.Sprintf(`{"spec":{"replicas":%d}}`, to))
+		replicas = to
+	}
 	canary := ""
 	goOn := func() {
 		court.changePolicy(func(spec *quoinv1.RolloutPolicySpec) { spec.ContinueAfter = canary })
@@ -227,14 +246,12 @@ func TestAWorkerRolloutIsDisturbedInTheMiddle(t *testing.T) {
 		}},
 		{"the pool is scaled up", func() {
 			// Of the surge a host is left for it.
-			court.patchPool("amber", `{"spec":{"replicas":3}}`)
-			replicas = 3
+			scale(size + 1)
 			goOn()
 		}},
 		{"the pool is scaled down", func() {
-			judge.allow(2, 5)
-			court.patchPool("amber", `{"spec":{"replicas":2}}`)
-			replicas = 2
+			judge.allow(size, size+1+spare)
+			scale(size)
 			goOn()
 		}},
 		{"the policy is deleted", func() {
@@ -244,7 +261,7 @@ func TestAWorkerRolloutIsDisturbedInTheMiddle(t *testing.T) {
 			hooks = false
 		}},
 	} {
-		judge.allow(replicas, replicas+3)
+		judge.allow(replicas, replicas+spare+1)
 		var edit time.Time
 		edit, canary, _ = court.middle(replicas)
 		t.Log(disturbance.what)
@@ -318,7 +335,7 @@ func (c *court) collectWorkers() {
 func TestAHeldMachineIsNotRemediated(t *testing.T) {
 	needsTime(t)
 	court := newPool(t, "held", 2, 2, pausing)
-	court.patchPool("amber", surgeOfTwo)
+	court.patchPool("amber", surgeBy(2))
 	court.create(&clusterv1.MachineHealthCheck{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "held", Name: "amber"},
 		Spec: clusterv1.MachineHealthCheckSpec{
