@@ -43,7 +43,7 @@ func (f *fleet) state() State {
 		p := Pool{Name: d.name, Labels: d.labels, Replicas: d.replicas, Refused: d.refused, Stock: Limits{d.surge, d.unavailable},
 			Completed: d.completed, Selected: d.selected, DoneOf: d.doneOf, Pace: d.pace, LastTermination: d.terminated, Trial: d.rolls.trial, Proofs: d.rolls.proofs, Paused: d.paused, OnDelete: d.onDelete}
 		if d.behind[d.template] {
-			p.Skewed = "it is of the version before"
+			p.Skewed = "it is of the version before: give it that of the control plane"
 		}
 		for _, s := range d.sets {
 			if s.template == d.template {

@@ -24,6 +24,7 @@ import (
 //	pool <name> replicas=3 surge=1 unavailable=0 [label=value]   a MachineDeployment with its own limits
 //	policy           the spec of a RolloutPolicy
 //	edit <pool>..    a new template
+//	behind <pool>, level <pool>    whether its template is of another version than the control plane
 //	revert <pool>    the template before
 //	scale <pool> <n>, hosts <pool> <n>
 //	pool .. current=1    so many of its Machines are at the present template already
@@ -66,6 +67,9 @@ func (f *fleet) command(t *testing.T, d *datadriven.TestData) string {
 		for i := range d.CmdArgs {
 			f.edit(word(i))
 		}
+	case "behind", "level":
+		of := f.pool(word(0))
+		of.behind = map[int]bool{of.template: d.Cmd == "behind"}
 	case "revert":
 		f.pool(word(0)).template--
 	case "scale":

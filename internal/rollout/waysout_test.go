@@ -24,7 +24,7 @@ import (
 // release it.
 var releases = map[Reason]string{
 	Suspended:        "take suspend off it|resume it",
-	ControlPlane:     "until the control plane is healthy|when that is replaced|would not start: ",
+	ControlPlane:     "until the control plane is healthy|when that is replaced|would not start: |is not made: ",
 	Previous:         "comes? first",
 	GroupUnhealthy:   "Mend or delete it",
 	Paused:           "set spec.continueAfter to",
