@@ -197,21 +197,31 @@ func (j *orderJudge) end() {
 
 // A new version of a managed topology goes to the control plane and then to its pools, with Cluster API's own topology
 // controller: a policy that orders them otherwise than their list is refused until the topology lets all go at once, and
-// then its order is kept, each Machine validated, and the topology comes to its end.
+// then its order is kept, each Machine validated, and the topology comes to its end. It does so in its own order when it
+// lets them go one by one from then on, and the policy says that the two contradict each other.
 //
 // Proves: S1-21, S3-6, S3-7
 func TestATopologyIsUpgradedInTheOrderOfAPolicy(t *testing.T) {
 	needsTime(t)
-	t.Parallel()
+	for name, atOnce := range map[string]bool{"topology": true, "topology-one-by-one": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			upgradeTopology(t, name, atOnce)
+		})
+	}
+}
+
+func upgradeTopology(t *testing.T, name string, atOnce bool) {
+	t.Helper()
 	g := NewWithT(t)
-	court := newCourt(t, courtOptions{name: "topology", replicas: 1, hosts: 6, strategy: surge, admission: true, workers: true,
+	court := newCourt(t, courtOptions{name: name, replicas: 1, hosts: 6, strategy: surge, admission: true, workers: true,
 		pools: []string{"amber", "blue"}})
 	court.untilWhole("coming up")
 	for _, pool := range court.options.pools {
 		court.until(pool, func() string { return court.lacksPool(pool, time.Time{}, 2) })
 	}
 
-	policy := &quoinv1.RolloutPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "topology", Name: "workers"}}
+	policy := &quoinv1.RolloutPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: name, Name: "workers"}}
 	policy.Spec.ClusterName, policy.Spec.SoakSeconds = court.key.Name, ptr.To[int32](1)
 	policy.Spec.Validation = &quoinv1.RolloutValidation{SuccessThreshold: ptr.To[int32](2), IntervalSeconds: ptr.To[int32](1)}
 	for _, pool := range []string{"blue", "amber"} {
@@ -231,14 +241,19 @@ func TestATopologyIsUpgradedInTheOrderOfAPolicy(t *testing.T) {
 	time.Sleep(1100 * time.Millisecond) // the API server counts seconds
 	edit := time.Now().Truncate(time.Second)
 	versions := []*versionJudge{court.judgeVersions("blue"), court.judgeVersions("amber")}
-	order, available := court.judgeOrder("blue", "amber"), court.judgePool("blue", 2, 3)
+	endOfOrder, available := func() {}, court.judgePool("blue", 2, 3)
+	if atOnce {
+		endOfOrder = court.judgeOrder("blue", "amber").end
+	} else {
+		court.patchCluster(fmt.Sprintf(`{"metadata":{"annotations":{%q:null}}}`, clusterv1.ClusterTopologyUpgradeConcurrencyAnnotation))
+	}
 	court.patchCluster(fmt.Sprintf(`{"spec":{"topology":{"version":%q}}}`, version))
 	for _, pool := range []string{"blue", "amber"} {
 		court.until(pool, func() string { return court.lacksPool(pool, edit, 2) })
 	}
 	court.untilWhole("the control plane")
 	court.until("the topology's end", court.lacksTopology)
-	order.end()
+	endOfOrder()
 	available.end()
 	for _, judge := range versions {
 		judge.end()
@@ -250,7 +265,7 @@ func TestATopologyIsUpgradedInTheOrderOfAPolicy(t *testing.T) {
 			g.Expect(worker.Status.NodeInfo).To(HaveField("KubeletVersion", version), worker.Name)
 		}
 	}
-	g.Expect(conditions.IsTrue(court.policy(), quoinv1.RolloutPolicyOrderConflictCondition)).To(BeFalse())
+	g.Expect(conditions.IsTrue(court.policy(), quoinv1.RolloutPolicyOrderConflictCondition)).To(Equal(!atOnce))
 	g.Expect(court.object().Spec.Version).To(Equal(version))
 }
 
