@@ -82,6 +82,8 @@ func parseHealth(t *testing.T, d *datadriven.TestData) controlplane.State {
 			spare.Free = 1
 		case "coming":
 			spare.Pending = 1
+		case "returning":
+			spare.Returning = 1
 		case "max-retry":
 			retries, err := strconv.Atoi(value)
 			if err != nil {
