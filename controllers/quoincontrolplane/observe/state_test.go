@@ -52,6 +52,9 @@ func TestWhatADecisionKnowsOfAMachine(t *testing.T) {
 				Since: ptr.To(metav1.NewTime(noon.Add(-since)))}
 		}
 	}
+	expiring := func(in time.Duration) func(*Observation) {
+		return func(o *Observation) { o.Machines["a"].Status.CertificatesExpiryDate = metav1.NewTime(noon.Add(in)) }
+	}
 	template := func(o *Observation) { o.request = &placement.Request{Namespace: namespace} }
 	bound := func(o *Observation) {
 		o.Machines["a"].Spec.FailureDomain = "rack"
@@ -90,6 +93,14 @@ func TestWhatADecisionKnowsOfAMachine(t *testing.T) {
 			o.Machines["a"].Status.NodeInfo = &corev1.NodeSystemInfo{KubeletVersion: "v1.36.2"}
 		}}, func(m *machine) { m.Kubelet = "v1.36.2" }},
 		"deleted": {[]func(*Observation){deleted}, func(m *machine) { m.Deleting, m.DeletedAt = true, 9 }},
+
+		"its certificates last for a day": {[]func(*Observation){expiring(24 * time.Hour)}, func(*machine) {}},
+		"its certificates last for less": {[]func(*Observation){expiring(24*time.Hour - time.Second)},
+			func(m *machine) { m.CertificatesExpire = true }},
+		"its certificates are about to end": {[]func(*Observation){expiring(time.Second)},
+			func(m *machine) { m.CertificatesExpire = true }},
+		"its certificates have ended": {[]func(*Observation){expiring(0)},
+			func(m *machine) { m.CertificatesExpire, m.CertificatesEnded = true, "2026-11-28T12:00:00Z" }},
 		"preferred": {[]func(*Observation){func(o *Observation) {
 			note(o.Machines["a"], clusterv1.DeleteMachineAnnotation)
 		}}, func(m *machine) { m.Preferred = true }},
@@ -148,6 +159,19 @@ func TestWhatADecisionKnowsOfAMachine(t *testing.T) {
 		}}, func(m *machine) { m.Joining = true }},
 		"silent for long": {[]func(*Observation){running(0), func(o *Observation) {
 			o.Hosts["a"].Status.UnreachableSince = ptr.To(metav1.NewTime(noon.Add(-time.Hour)))
+		}}, func(*machine) {}},
+		"joining, before it began": {[]func(*Observation){running(0), func(o *Observation) {
+			o.Hosts["a"].Status.Operation.Phase = infrav1.HostOperationNotStarted
+		}}, func(*machine) {}},
+		"its join failed": {[]func(*Observation){running(0), func(o *Observation) {
+			o.Hosts["a"].Status.Operation.Phase = infrav1.HostOperationFailed
+		}}, func(*machine) {}},
+		"another one joins": {[]func(*Observation){running(0), func(o *Observation) {
+			o.Hosts["a"].Status.Operation.ID = infrav1.ProvisionOperation("2")
+		}}, func(*machine) {}},
+		"joining for nobody": {[]func(*Observation){running(0), func(o *Observation) {
+			o.QuoinMachines["a"].Spec.ProviderID = ""
+			o.Hosts["a"].Status.Operation.ID = infrav1.ProvisionOperation("")
 		}}, func(*machine) {}},
 		"joined": {[]func(*Observation){running(0), func(o *Observation) {
 			o.Hosts["a"].Status.Operation.Phase = infrav1.HostOperationSucceeded
@@ -269,6 +293,42 @@ func TestWhatADecisionKnowsOfAControlPlane(t *testing.T) {
 			g.Expect(o.State).To(Equal(want))
 		})
 	}
+}
+
+// Images are brought to the hosts of all Machines of the Cluster that stay.
+func TestWhatADecisionKnowsOfHosts(t *testing.T) {
+	g, o := NewWithT(t), atNoon()
+	wanted := o.ControlPlane.Spec.Version
+	o.versions, o.unfit = map[string]string{"i-a": wanted, "w": "v1.35.4"}, map[string]string{"w": "detached"}
+	o.Workload.AddonsVersion = "v1.35.4"
+	own, worker, going := *o.QuoinMachines["a"], infrav1.QuoinMachine{}, infrav1.QuoinMachine{}
+	own.Name, worker.Name, going.Name, going.DeletionTimestamp = "i-a", "w", "gone", ptr.To(metav1.Now())
+	own.Status.Initialization.Provisioned = ptr.To(true)
+	own.Spec.AddonVersions, own.Status.AddonVersions = []string{"v1.34.0", wanted}, []string{"v1.35.4"}
+	worker.Spec.AddonVersions, worker.Status.AddonVersions = []string{"v1.35.4"}, []string{wanted}
+	o.QuoinMachines["a"] = &own
+	o.ClusterQuoinMachines = []infrav1.QuoinMachine{going, own, worker}
+	o.fillState()
+	g.Expect(o.State.Hosts).To(Equal([]controlplane.Host{
+		{Name: "i-a", Version: wanted, Machine: "a", Provisioned: true, Requested: true, PresentRunning: true},
+		{Name: "w", Version: "v1.35.4", Unfit: "detached", Present: true, RequestedRunning: true},
+	}))
+}
+
+// Whatever names a host to others may stand in the peer URL of its member, in whatever way it is written.
+func TestWhichAddressesAMemberMayHave(t *testing.T) {
+	g, o := NewWithT(t), atNoon()
+	addresses := func() []string { return o.addressesOf(o.Machines["a"]) }
+	g.Expect(addresses()).To(BeEmpty())
+	o.Hosts["a"].Spec.NodeNetwork.Addresses = []string{"192.0.2.3"}
+	g.Expect(addresses()).To(Equal([]string{"192.0.2.3"}))
+	o.Hosts["a"].Status.Facts = &infrav1.HostFacts{NodeAddresses: []string{"2001:DB8:0::4"}}
+	o.QuoinMachines["a"].Status.Addresses = []clusterv1.MachineAddress{{Address: "2001:db8:0:0::2"}}
+	o.Machines["a"].Status.Addresses = []clusterv1.MachineAddress{{Address: "H.test"}, {Address: "192.0.2.1"}}
+	g.Expect(addresses()).To(Equal([]string{"H.test", "192.0.2.1", "2001:db8::2", "192.0.2.3", "2001:db8::4"}))
+	g.Expect(o.Hosts["a"].Status.Facts.NodeAddresses).To(Equal([]string{"2001:DB8:0::4"}), "it is the cache's own")
+	o.QuoinMachines, o.Hosts = nil, nil
+	g.Expect(addresses()).To(Equal([]string{"H.test", "192.0.2.1"}))
 }
 
 // A Machine that was made ahead has no host yet, and is left alone no longer than it may be of use.
