@@ -4,13 +4,16 @@
 package observe
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
 	. "github.com/onsi/gomega"
 	gomegatypes "github.com/onsi/gomega/types"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/util/conditions"
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
@@ -232,4 +235,190 @@ func TestAFailureDomainIsLostByTheHostsOfItsNamespace(t *testing.T) {
 	g.Expect(lost).NotTo(HaveKey(fieldindex.DomainOf(&mine)))
 	lost = lostDomains([]infrav1.QuoinHost{mine, silent("hosts", "h2")})
 	g.Expect(lost[fieldindex.DomainOf(&mine)]).To(HavePrefix("failure domain rack-a is lost: 2 of 2 hosts"))
+}
+
+// Hosts that nobody tries to reach, or that are in no failure domain, prove nothing.
+func TestWhichSilenceMakesAFailureDomainLost(t *testing.T) {
+	in := func(state infrav1.HostState) func(*infrav1.QuoinHost) {
+		return func(h *infrav1.QuoinHost) { h.Status.State = state }
+	}
+	for name, test := range map[string]struct {
+		change     func(*infrav1.QuoinHost)
+		both, lost bool
+	}{
+		"both are silent":        {func(*infrav1.QuoinHost) {}, false, true},
+		"one answers":            {func(h *infrav1.QuoinHost) { h.Status.UnreachableSince = nil }, false, false},
+		"one is elsewhere":       {func(h *infrav1.QuoinHost) { h.Spec.FailureDomain = "rack-b" }, false, false},
+		"they are anywhere":      {func(h *infrav1.QuoinHost) { h.Spec.FailureDomain = "" }, true, false},
+		"one is new":             {in(""), false, false},
+		"one was never reached":  {in(infrav1.HostStateRegistering), false, false},
+		"one is kept apart":      {in(infrav1.HostStateQuarantined), false, false},
+		"one is left to people":  {func(h *infrav1.QuoinHost) { note(h, infrav1.DetachedAnnotation) }, false, false},
+		"both have another name": {func(h *infrav1.QuoinHost) { h.Spec.FailureDomain = "rack-b" }, true, true},
+	} {
+		fleet := make([]infrav1.QuoinHost, 2)
+		for i := range fleet {
+			fleet[i].Spec.FailureDomain, fleet[i].Status.State = "rack-a", infrav1.HostStateProvisioned
+			fleet[i].Status.UnreachableSince = ptr.To(metav1.NewTime(noon))
+			if test.both || i == 1 {
+				test.change(&fleet[i])
+			}
+		}
+		NewWithT(t).Expect(lostDomains(fleet)).To(HaveLen(map[bool]int{true: 1}[test.lost]), name)
+	}
+}
+
+// Each thing that is read of a Machine's health is one thing that a decision knows, and nothing else changes by it.
+func TestWhatADecisionKnowsOfTheHealthOfAMachine(t *testing.T) {
+	type health = controlplane.Health
+	is := func(kind string, status metav1.ConditionStatus, reason, message string) func(*Observation) {
+		return func(o *Observation) {
+			conditions.Set(o.Machines["a"], metav1.Condition{Type: kind, Status: status, Reason: reason, Message: message,
+				LastTransitionTime: metav1.NewTime(noon)})
+		}
+	}
+	const yes, no = metav1.ConditionTrue, metav1.ConditionFalse
+	failed := is(clusterv1.MachineHealthCheckSucceededCondition, no, "NodeNotReady", "it is not ready")
+	unsaid := is(clusterv1.MachineHealthCheckSucceededCondition, no, "NodeNotReady", "")
+	passed := is(clusterv1.MachineHealthCheckSucceededCondition, yes, "Succeeded", "it is ready")
+	unremedied := is(clusterv1.MachineOwnerRemediatedCondition, no, "Waiting", "")
+	deleted := is(clusterv1.MachineInfrastructureReadyCondition, no, clusterv1.MachineInfrastructureDeletedReason, "")
+	unready := is(clusterv1.MachineInfrastructureReadyCondition, no, clusterv1.MachineInfrastructureNotReadyReason, "")
+	torn := func(o *Observation) { o.QuoinMachines = nil }
+	ill := is(controlplanev1.MachineEtcdMemberHealthyCondition, no, "Ill", "")
+	full := func(machine string, full bool) func(*Observation) {
+		return func(o *Observation) {
+			o.State.Etcd.Members = []quorum.Member{{Machine: "z", Full: true}, {Machine: machine, Full: full}}
+		}
+	}
+	silent := func(o *Observation) { o.Hosts["a"].Status.UnreachableSince = ptr.To(metav1.NewTime(noon)) }
+	answers := func(status metav1.ConditionStatus) func(*Observation) {
+		return func(o *Observation) {
+			conditions.Set(o.Hosts["a"], metav1.Condition{Type: infrav1.HostReachableCondition, Status: status, Reason: "R",
+				LastTransitionTime: metav1.NewTime(noon)})
+		}
+	}
+	for name, test := range map[string]struct {
+		changes []func(*Observation)
+		want    func(*health)
+	}{
+		"nothing": {nil, func(*health) {}},
+		"a person wants it replaced": {[]func(*Observation){func(o *Observation) {
+			note(o.Machines["a"], clusterv1.RemediateMachineAnnotation)
+		}}, func(h *health) { h.ByHand = true }},
+		"a person does not": {[]func(*Observation){func(o *Observation) {
+			note(o.Machines["a"], clusterv1.PausedAnnotation)
+		}}, func(h *health) {
+			h.Spared = "it is paused. Take the annotation " + clusterv1.PausedAnnotation + " off to have it replaced"
+		}},
+		"it replaces another": {[]func(*Observation){func(o *Observation) {
+			o.Machines["a"].Annotations = map[string]string{controlplanev1.RemediationForAnnotation: attempted("z", noon)}
+		}}, func(h *health) { h.Replaces = &controlplane.Attempt{Machine: "z", Time: noon, RetryCount: 2} }},
+		"its health check says why": {[]func(*Observation){failed, unremedied},
+			func(h *health) { h.Marked = "it is not ready" }},
+		"its health check says what": {[]func(*Observation){unsaid, unremedied},
+			func(h *health) { h.Marked = "NodeNotReady" }},
+		"its health check asks not us": {[]func(*Observation){failed}, func(*health) {}},
+		"its health check passed":      {[]func(*Observation){passed, unremedied}, func(*health) {}},
+		"nothing checks it":            {[]func(*Observation){unremedied}, func(*health) {}},
+		"its infrastructure is deleted": {[]func(*Observation){func(o *Observation) {
+			o.QuoinMachines["a"].DeletionTimestamp = ptr.To(metav1.Now())
+		}}, func(h *health) { h.InfrastructureGone = true }},
+		"its infrastructure was deleted": {[]func(*Observation){torn, deleted},
+			func(h *health) { h.InfrastructureGone = true }},
+		"its infrastructure is back":           {[]func(*Observation){deleted}, func(*health) {}},
+		"its infrastructure is only not ready": {[]func(*Observation){torn, unready}, func(*health) {}},
+		"nobody knows of its infrastructure":   {[]func(*Observation){torn}, func(*health) {}},
+		"it failed": {[]func(*Observation){func(o *Observation) {
+			conditions.Set(o.QuoinMachines["a"], metav1.Condition{Type: infrav1.MachineHostProvisionedCondition, Status: no,
+				Reason: infrav1.HostStepFailedReason, Message: "exit status 1"})
+		}}, func(h *health) { h.Final = "exit status 1" }},
+		"its failure domain is lost": {[]func(*Observation){func(o *Observation) {
+			o.Hosts["a"].Spec.FailureDomain = "rack"
+		}}, func(h *health) { h.DomainLost = "rack is lost" }},
+		"its host is silent":           {[]func(*Observation){silent}, func(h *health) { h.SilentSince = noon }},
+		"its host answers":             {[]func(*Observation){answers(yes)}, func(h *health) { h.AnswersSince = noon }},
+		"its host does not answer yet": {[]func(*Observation){answers(no)}, func(*health) {}},
+		"its host is silent since it answered": {[]func(*Observation){answers(yes), silent},
+			func(h *health) { h.SilentSince = noon }},
+		"it has no host": {[]func(*Observation){func(o *Observation) { o.Hosts = nil }}, func(*health) {}},
+		"its Node is lost": {[]func(*Observation){func(o *Observation) {
+			o.Workload.Health["a"] = Health{lostSince: noon}
+		}}, func(h *health) { h.NodeLostSince = noon }},
+		"its Node is Ready": {[]func(*Observation){func(o *Observation) {
+			o.Workload.Health["a"] = Health{readySince: noon}
+		}}, func(h *health) { h.NodeReadySince = noon }},
+		"its member is ill": {[]func(*Observation){ill}, func(h *health) { h.MemberIllSince = noon }},
+		"its member is well": {[]func(*Observation){
+			is(controlplanev1.MachineEtcdMemberHealthyCondition, yes, "Well", "")}, func(*health) {}},
+		"its member is full":     {[]func(*Observation){ill, full("a", true)}, func(*health) {}},
+		"its member is not full": {[]func(*Observation){ill, full("a", false)}, func(h *health) { h.MemberIllSince = noon }},
+		"another member is full": {[]func(*Observation){ill, full("b", true)}, func(h *health) { h.MemberIllSince = noon }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := atNoon()
+			for _, change := range test.changes {
+				change(o)
+			}
+			want := health{Born: time.Unix(7, 0)}
+			test.want(&want)
+			NewWithT(t).Expect(o.healthOf(o.Machines["a"], map[string]string{"hosts/rack": "rack is lost"})).To(Equal(want))
+		})
+	}
+}
+
+// attempted is the second attempt to replace a Machine.
+func attempted(machine string, at time.Time) string {
+	return fmt.Sprintf(`{"machine":%q,"timestamp":%q,"retryCount":2}`, machine, at.Format(time.RFC3339))
+}
+
+// A host that still may become the node is no end.
+func TestWhatEndsAMachineForGood(t *testing.T) {
+	for reason, final := range map[string]bool{infrav1.HostStepFailedReason: true,
+		infrav1.HostBootstrapInterruptedReason: true, infrav1.HostAbandonedReason: true, infrav1.HostDeadReason: true,
+		infrav1.HostUnreachableReason: false, "": false} {
+		g, infra := NewWithT(t), &infrav1.QuoinMachine{}
+		g.Expect(FinalProblem(infra)).To(BeEmpty())
+		condition := metav1.Condition{Type: infrav1.MachineHostProvisionedCondition, Status: metav1.ConditionFalse,
+			Reason: reason, Message: "why"}
+		infra.Status.Conditions = []metav1.Condition{condition}
+		g.Expect(FinalProblem(infra)).To(Equal(map[bool]string{true: "why"}[final]), reason)
+		infra.Status.Conditions[0].Status = metav1.ConditionTrue
+		g.Expect(FinalProblem(infra)).To(BeEmpty(), reason)
+	}
+}
+
+func TestWhatIsNoAttempt(t *testing.T) {
+	for _, value := range []string{"", "{", "[]", "{}", `{"retryCount":3}`} {
+		NewWithT(t).Expect(AttemptFrom(value)).To(BeNil(), value)
+	}
+}
+
+// The terms of remediation are the user's, and an attempt is under way until a Machine carries it.
+func TestTheTermsOfRemediation(t *testing.T) {
+	g, o := NewWithT(t), atNoon()
+	o.At = noon.Add(time.Millisecond).In(time.FixedZone("east", 3600))
+	o.State.Machines = []controlplane.Machine{{Name: "a"}}
+	terms := func() controlplane.Remediation {
+		o.fillHealth()
+		return o.State.Remediation
+	}
+	g.Expect(terms()).To(Equal(controlplane.Remediation{Now: noon}))
+	g.Expect(o.State.Machines[0].Health.Born).To(Equal(time.Unix(7, 0)))
+
+	wanted := &o.ControlPlane.Spec.Remediation
+	wanted.MaxRetry, wanted.RetryPeriodSeconds, wanted.MinHealthyPeriodSeconds = ptr.To[int32](3), ptr.To[int32](60),
+		ptr.To[int32](7200)
+	o.Cluster.Spec.Topology.ClassRef.Name, o.Cluster.Spec.Topology.Version = "class", "v1.37.0"
+	g.Expect(terms()).To(Equal(controlplane.Remediation{Now: noon, MaxRetry: ptr.To(3),
+		RetryPeriod: ptr.To(time.Minute), MinHealthyPeriod: ptr.To(2 * time.Hour),
+		Deferred: "version v1.37.0 has yet to come from the Cluster's topology"}))
+
+	o.ControlPlane.Annotations = map[string]string{controlplanev1.RemediationInProgressAnnotation: attempted("z", noon)}
+	pending := &controlplane.Attempt{Machine: "z", Time: noon, RetryCount: 2}
+	for carried, want := range map[string]*controlplane.Attempt{"": pending, attempted("z", noon): nil,
+		attempted("y", noon): pending, attempted("z", noon.Add(time.Second)): pending} {
+		o.Machines["a"].Annotations = map[string]string{controlplanev1.RemediationForAnnotation: carried}
+		g.Expect(terms().Pending).To(Equal(want), carried)
+	}
 }
