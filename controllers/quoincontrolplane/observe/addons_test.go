@@ -13,16 +13,16 @@ import (
 	kcpv1 "sigs.k8s.io/cluster-api/api/controlplane/kubeadm/v1beta2"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew"
+	"github.com/quoin-dev/cluster-api-provider-quoin/test/clienttest"
 )
 
 // addons are a kube-proxy and a CoreDNS of these images, beside another container; none where there is no image.
 func addons(proxy, dns string) client.Reader {
-	builder, meta := fake.NewClientBuilder(), func(name string) metav1.ObjectMeta {
+	builder, meta := clienttest.Unmanaged(inside), func(name string) metav1.ObjectMeta {
 		return metav1.ObjectMeta{Namespace: "kube-system", Name: name}
 	}
 	pod := func(name, image string) corev1.PodTemplateSpec {
@@ -74,7 +74,7 @@ func TestWhichVersionTheAddonsHave(t *testing.T) {
 		"it is another's":            {addons(proxyImage+"v1.35.4", ""), true, kubelets, "v1.34.1"},
 		"there is none":              {addons("", ""), false, kubelets, "v1.34.1"},
 		"it cannot be read":          {unreadable(), false, kubelets, "v1.34.1"},
-		"its tag is no version":      {addons("proxy:latest", ""), false, kubelets, "v1.34.1"},
+		"its tag is no version":      {addons(proxyImage+"latest", ""), false, kubelets, "v1.34.1"},
 		"its image is none":          {addons("Not An Image", ""), false, kubelets, "v1.34.1"},
 		"nothing runs":               {addons("", ""), false, nil, ""},
 		"kube-proxy runs by itself":  {addons(proxyImage+"v1.35.4", ""), false, nil, "v1.35.4"},

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"reflect"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,6 +17,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/controllers/clustercache"
 	"sigs.k8s.io/cluster-api/util/collections"
@@ -25,6 +27,7 @@ import (
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/quoincontrolplane/desired"
+	"github.com/quoin-dev/cluster-api-provider-quoin/test/clienttest"
 )
 
 // workload is a workload cluster that can be reached, and of which there is a cache, unless an error is set.
@@ -56,7 +59,7 @@ func cluster(more ...client.Object) *fake.ClientBuilder {
 	for _, pod := range desired.StaticPods {
 		objects = append(objects, staticPod(pod.Component+"-n-a"))
 	}
-	return fake.NewClientBuilder().WithObjects(append(objects, more...)...)
+	return clienttest.Unmanaged(inside).WithObjects(append(objects, more...)...)
 }
 
 // down does not answer for objects, or for lists, of one kind; without a kind for nothing at all.
@@ -86,6 +89,9 @@ func (d *down) List(ctx context.Context, into client.ObjectList, options ...clie
 	}
 	return d.Reader.List(ctx, into, options...)
 }
+
+// inside are the kinds that are read in a workload cluster.
+var inside = clienttest.Scheme(corev1.AddToScheme, appsv1.AddToScheme)
 
 func kubeadmConfig(configuration string) *corev1.ConfigMap {
 	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: KubeadmConfigName},
@@ -161,7 +167,7 @@ func TestAWorkloadClusterIsReadAsFarAsItGoes(t *testing.T) {
 		"no configuration": {change: failing(&corev1.ConfigMap{}), connected: true,
 			err: "reading ConfigMap kube-system/kubeadm-config of the workload cluster: down"},
 		"a configuration that is none": {change: func(_ *Sources, w *workload) {
-			w.live = fake.NewClientBuilder().WithObjects(kubeadmConfig("{")).Build()
+			w.live = clienttest.Unmanaged(inside).WithObjects(kubeadmConfig("{")).Build()
 		}, connected: true, err: "reading ClusterConfiguration in ConfigMap kube-system/kubeadm-config"},
 		"no watch": {change: func(s *Sources, _ *workload) {
 			s.Watch = func(context.Context, *Subject) error { return errors.New("no watch") }
@@ -198,6 +204,21 @@ func TestAWorkloadClusterIsReadAsFarAsItGoes(t *testing.T) {
 			g.Expect(w.CacheFailed()).To(BeFalse())
 		})
 	}
+}
+
+// A Machine that has joined is looked for among the Nodes before Cluster API names its Node: its health counts at once.
+func TestTheHealthOfAMachineWhoseNodeIsNotNamedYet(t *testing.T) {
+	g, o := NewWithT(t), atNoon()
+	o.Machines["a"].Status.NodeRef.Name = ""
+	o.QuoinMachines["a"].Status.Initialization.Provisioned = ptr.To(true)
+	node := readyNode("n-b")
+	node.Spec.ProviderID = o.QuoinMachines["a"].Spec.ProviderID
+	w, machines := (&Sources{Workloads: &workload{live: cluster(node).Build()}, Watch: watched}).
+		readWorkload(t.Context(), &o.Inventory)
+	g.Expect(w.Err).NotTo(HaveOccurred())
+	g.Expect(machines["a"].Status.NodeRef.Name).To(Equal("n-b"))
+	g.Expect(w.Health).To(HaveKey("a"))
+	g.Expect(o.Machines["a"].Status.NodeRef.IsDefined()).To(BeFalse())
 }
 
 // A cache shows nothing of a cluster that is silent.
@@ -291,7 +312,7 @@ func TestHealthOfAMachine(t *testing.T) {
 				w.pods[pod.Component+"-n-a"] = staticPod(pod.Component + "-n-a")
 			}
 			test.change(node, w.pods)
-			reader := fake.NewClientBuilder()
+			reader := clienttest.Unmanaged(inside)
 			if !test.absent {
 				// Somebody took the label from it: it is in no list.
 				node.Labels = nil
@@ -337,6 +358,8 @@ func TestAStaticPodSaysWhyItIsNotReady(t *testing.T) {
 	}{
 		"it starts":          {corev1.PodPending, nil, "Provisioning", "Pod p is not ready"},
 		"no container tells": {corev1.PodRunning, silent, "Provisioning", "Pod p is not ready"},
+		"one tells": {corev1.PodRunning, []corev1.ContainerStatus{ended}, "Provisioning",
+			"Pod p is not ready: OOMKilled"},
 		"two tell": {corev1.PodRunning, []corev1.ContainerStatus{waiting, ended}, "Provisioning",
 			"Pod p is not ready: CrashLoopBackOff, OOMKilled"},
 		"it failed": {corev1.PodFailed, nil, "Failed", "Pod p is not ready"},
@@ -355,15 +378,18 @@ func TestAStaticPodSaysWhyItIsNotReady(t *testing.T) {
 func TestRunningVersionsAreCountedOldestFirst(t *testing.T) {
 	g := NewWithT(t)
 	machines := collections.New()
-	for name, version := range map[string]string{"a": "v1.36.3", "b": "v1.9.1", "c": "v1.36.3", "d": ""} {
+	for name, version := range map[string]string{"a": "v1.36.3", "b": "v1.9.1", "c": "v1.36.3", "d": "", "e": "v1.10.0",
+		"f": "v1.36.1", "g": "v1.35.12", "h": "v1.35.4"} {
 		machine := &clusterv1.Machine{ObjectMeta: metav1.ObjectMeta{Name: name}}
 		if version != "" {
 			machine.Status.NodeInfo = &corev1.NodeSystemInfo{KubeletVersion: version}
 		}
 		machines.Insert(machine)
 	}
-	g.Expect(RunningVersions(machines, nil)).To(Equal([]clusterv1.StatusVersion{{Version: "v1.9.1", Replicas: 1},
-		{Version: "v1.36.3", Replicas: 2}}))
+	older := []clusterv1.StatusVersion{{Version: "v1.10.0", Replicas: 1}, {Version: "v1.35.4", Replicas: 1},
+		{Version: "v1.35.12", Replicas: 1}, {Version: "v1.36.1", Replicas: 1}}
+	g.Expect(RunningVersions(machines, nil)).To(Equal(slices.Concat([]clusterv1.StatusVersion{{Version: "v1.9.1",
+		Replicas: 1}}, older, []clusterv1.StatusVersion{{Version: "v1.36.3", Replicas: 2}})))
 	g.Expect(RunningVersions(machines, map[string]Health{"b": {kubelet: "v1.36.3"}})).To(Equal(
-		[]clusterv1.StatusVersion{{Version: "v1.36.3", Replicas: 3}}))
+		slices.Concat(older, []clusterv1.StatusVersion{{Version: "v1.36.3", Replicas: 3}})))
 }
