@@ -5,6 +5,7 @@ package rollout
 
 import (
 	"testing"
+	"time"
 
 	. "github.com/onsi/gomega"
 )
@@ -42,4 +43,18 @@ func TestAPlanSaysWhatWasNotWritten(t *testing.T) {
 		HaveField("Message", ContainSubstring("Machine m of MachineDeployment blue"))))
 	g.Expect(refused.Stalled).To(Equal("the deadline is over"))
 	g.Expect(refused.Cause).To(BeEquivalentTo("DeadlineExceeded"))
+
+	postponed := planned()
+	postponed.Postpone(was, d, "the Cluster does not answer", time.Minute)
+	g.Expect(postponed.Progress[0]).To(Equal(planned().Progress[0]))
+	g.Expect(postponed.Progress[1]).To(Equal(Progress{Pool: "blue", Selected: "before", DoneOf: 1, Proofs: was.Proofs,
+		Held: 1, Reason: NodeUnknown, Message: "Machine m: the Cluster does not answer"}))
+	g.Expect(postponed.Stalled).To(BeEmpty(), "nobody has to permit anything")
+	for _, c := range []struct{ before, want time.Duration }{
+		{0, time.Minute}, {time.Second, time.Second}, {time.Hour, time.Minute},
+	} {
+		r := Result{Again: c.before}
+		r.Postpone(was, d, "", time.Minute)
+		g.Expect(r.Again).To(Equal(c.want), "it was to be planned again after %s", c.before)
+	}
 }
