@@ -38,6 +38,46 @@ func TestTheTopologyOfACluster(t *testing.T) {
 	g.Expect(TopologyOf(cluster, pools).Concurrency).To(Equal(3))
 }
 
+// A MachineDeployment rolls while somebody has to look at it, or fewer of its Machines are at its template than there
+// are or are to be. What its status does not say is none.
+func TestWhatRolls(t *testing.T) {
+	for _, c := range []struct {
+		looked                     int64
+		upToDate, replicas, status *int32
+		rolls                      bool
+	}{
+		{1, ptr.To[int32](1), ptr.To[int32](1), ptr.To[int32](1), false},
+		{0, ptr.To[int32](1), ptr.To[int32](1), ptr.To[int32](1), true},
+		{1, ptr.To[int32](1), ptr.To[int32](2), ptr.To[int32](1), true},
+		{1, ptr.To[int32](1), ptr.To[int32](1), ptr.To[int32](2), true},
+		{1, nil, ptr.To[int32](1), nil, true},
+		{1, nil, nil, ptr.To[int32](1), true},
+		{1, nil, ptr.To[int32](0), ptr.To[int32](0), false},
+		{1, ptr.To[int32](0), nil, nil, false},
+	} {
+		pool := &clusterv1.MachineDeployment{ObjectMeta: metav1.ObjectMeta{Generation: 1}}
+		pool.Spec.Replicas, pool.Status.ObservedGeneration = c.replicas, c.looked
+		pool.Status.UpToDateReplicas, pool.Status.Replicas = c.upToDate, c.status
+		NewWithT(t).Expect(rolls(pool)).To(Equal(c.rolls), "%d: %d of %d, and %d are there", c.looked,
+			ptr.Deref(c.upToDate, -1), ptr.Deref(c.replicas, -1), ptr.Deref(c.status, -1))
+	}
+}
+
+// Whoever is to set a field is sent to the topology where that writes the MachineDeployment.
+func TestWhereFieldsAreSet(t *testing.T) {
+	g := NewWithT(t)
+	pool := Pool{Name: "blue"}
+	says := func() []string { return []string{pool.replicasOf(), pool.maxUnavailableOf(), pool.AnnotationsOf()} }
+	g.Expect(says()).To(Equal([]string{"replicas of MachineDeployment blue", "maxUnavailable of MachineDeployment blue",
+		"annotations of MachineDeployment blue"}))
+	pool.Labels = map[string]string{clusterv1.ClusterTopologyOwnedLabel: "", clusterv1.ClusterNameLabel: "prod",
+		clusterv1.ClusterTopologyMachineDeploymentNameLabel: "md"}
+	const listed = "spec.topology.workers.machineDeployments[name=md]."
+	g.Expect(says()).To(Equal([]string{listed + "replicas of Cluster prod",
+		listed + "rollout.strategy.rollingUpdate.maxUnavailable of Cluster prod",
+		listed + "metadata.annotations of Cluster prod"}))
+}
+
 // A pool is about to follow its topology until it has the version of the present step, unless a person holds it.
 func TestWhatIsAboutToFollowATopology(t *testing.T) {
 	g := NewWithT(t)
