@@ -260,6 +260,35 @@ func TestWhatANewMachineWithoutAHostWaitsFor(t *testing.T) {
 			p.Machines[2].Unhealthy, p.Machines[2].Returns = "ill", false
 		}, but + "only 2 of 5 Machines are available, and one more would be missing: add a host, or mend what is not " +
 			"available"},
+		"one that does not serve makes room": {func(p *Pool, policy *quoinv1.RolloutPolicySpec) {
+			p.Machines[0].Unhealthy, policy.Strategy = "ill", least(2)
+		}, victim},
+		"another one does not serve either": {func(p *Pool, _ *quoinv1.RolloutPolicySpec) {
+			p.Machines[0].Unhealthy, p.Machines[1].Unhealthy = "ill", "ill"
+		}, but + "only 1 of 3 Machines are available, and one more would be missing: add a host, or mend what is not " +
+			"available"},
+		"more serve than replicas": {func(p *Pool, _ *quoinv1.RolloutPolicySpec) { p.Replicas = 2 }, victim},
+		"as many are available as there were": {func(p *Pool, _ *quoinv1.RolloutPolicySpec) { p.Replicas, p.DoneOf = 5, 3 },
+			but + "only 3 of 5 Machines are available, and one more would be missing: add a host, or mend what is not " +
+				"available, or set replicas of MachineDeployment blue to 3, as before, until its rollout is done"},
+		"no host would help as many replicas as there were": {func(p *Pool, policy *quoinv1.RolloutPolicySpec) {
+			holds(p, policy)
+			p.Replicas, p.DoneOf = 5, 3
+		}, but + "none of its outdated Machines has a host that the new one could have: add a host"},
+		"what would be made would not start": {func(p *Pool, _ *quoinv1.RolloutPolicySpec) { p.Unsupported = "it is newer" },
+			but + "what takes the place of a Machine would not start: it is newer"},
+		"one leaves its host": {func(p *Pool, _ *quoinv1.RolloutPolicySpec) { p.Machines[1].Deleting = true },
+			"no free host. Machine blue-2 leaves its host"},
+		"one leaves without a host": {func(p *Pool, _ *quoinv1.RolloutPolicySpec) {
+			p.Machines = append(p.Machines, Machine{Name: "blue-5", Outdated: true, Deleting: true})
+		}, victim},
+		"another one is on its way": {func(p *Pool, _ *quoinv1.RolloutPolicySpec) {
+			p.Machines[1].Outdated, p.Machines[1].Joined = false, false
+		}, "no free host. Machine blue-2 is on its way, and frees a host when it counts"},
+		"hosts are prepared": {func(p *Pool, _ *quoinv1.RolloutPolicySpec) { p.Coming = 1 },
+			"no free host. Hosts that it can have, 1, are free, being prepared or left"},
+		"a rollout deletes Machines itself": {func(p *Pool, _ *quoinv1.RolloutPolicySpec) { p.OnDelete = true },
+			"no free host, since 2026-11-23T08:00:00Z. Add a host"},
 		"nothing is replaced, and nothing counts": {func(p *Pool, _ *quoinv1.RolloutPolicySpec) {
 			p.Replicas, p.Machines = 1, p.Machines[3:]
 		}, "no free host, since 2026-11-23T08:00:00Z. Add a host"},
@@ -276,8 +305,14 @@ func TestWhatANewMachineWithoutAHostWaitsFor(t *testing.T) {
 			policy := &quoinv1.RolloutPolicySpec{WhenNoSpare: quoinv1.RolloutWithoutSpareRemoveFirst}
 			c.change(&pool, policy)
 			result := Plan(State{Pools: []Pool{pool}}, policy, now)
-			g.Expect(result.Decisions[0].Message).To(Equal(c.says))
+			for _, d := range result.Decisions {
+				if d.Machine == "blue-4" {
+					g.Expect(d.Message).To(Equal(c.says))
+				}
+			}
 			g.Expect(removes(result)).To(Equal(c.says == victim))
+			g.Expect(result.Again == time.Minute).To(Equal(policy.WhenNoSpare != "" && !pool.OnDelete),
+				"hosts are looked at again")
 		})
 	}
 }
@@ -315,6 +350,13 @@ func TestWhoMakesWay(t *testing.T) {
 		"nothing leaves its host": {func(_ *Pool, policy *quoinv1.RolloutPolicySpec) {
 			policy.Strategy = &quoinv1.RolloutStrategy{DrainAndTerminate: ptr.To(false)}
 		}, false},
+		"no new one waits": {func(p *Pool, _ *quoinv1.RolloutPolicySpec) { p.Machines = p.Machines[:2] }, false},
+		"something else holds the new one": {func(p *Pool, _ *quoinv1.RolloutPolicySpec) { p.Unsupported = "it is newer" },
+			false},
+		"one that got a host": {func(p *Pool, _ *quoinv1.RolloutPolicySpec) { p.Machines[1].Hosted = true }, false},
+		"another one leaves its host": {func(p *Pool, _ *quoinv1.RolloutPolicySpec) {
+			p.Machines = append(p.Machines, Machine{Name: "blue-0", Outdated: true, Deleting: true, Hosted: true})
+		}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			pool := Pool{Name: "blue", Replicas: 1, Stock: Limits{Surge: 1}, Revision: "new", Completed: "old",
@@ -327,7 +369,67 @@ func TestWhoMakesWay(t *testing.T) {
 			c.change(&pool, policy)
 			result := Plan(State{Pools: []Pool{pool}}, policy, now)
 			NewWithT(t).Expect(removes(result)).To(Equal(c.makes), "%+v", result.Decisions)
+			// A new one of another pool that waits for its own is none of this pool's.
+			amber := pool
+			amber.Name, amber.Machines = "amber", slices.Clone(pool.Machines)
+			for i := range amber.Machines {
+				amber.Machines[i].NoHost = ""
+			}
+			pool.Machines = pool.Machines[:2]
+			result = Plan(State{Pools: []Pool{amber, pool}}, policy, now)
+			NewWithT(t).Expect(removes(result)).To(BeFalse(), "%+v", result.Decisions)
 		})
+	}
+}
+
+// Cluster API deletes one without anybody's consent where as many serve without it, or as many count as are to be.
+func TestWhetherAHostIsFreedAnyway(t *testing.T) {
+	ill := countedOne
+	ill.Unhealthy = "ill"
+	for _, c := range []struct {
+		machines []Machine
+		missing  int
+		frees    bool
+	}{
+		{[]Machine{oldOne, oldOne, oldOne}, 0, true},
+		{[]Machine{oldOne, oldOne, ill}, 0, false},
+		{[]Machine{oldOne, oldOne, ill}, 1, true},
+		{[]Machine{oldOne, ill}, 1, false},
+		{[]Machine{oldOne, ill, ill}, 0, true},
+	} {
+		r := &rules{Pool: Pool{Stock: Limits{Unavailable: c.missing}, Machines: c.machines}}
+		NewWithT(t).Expect(r.frees(2)).To(Equal(c.frees), "%+v", c)
+	}
+}
+
+// The ways out for a new Machine that finds no host, beside one more: fewer replicas, consent, or both.
+func TestTheWaysOutForAMachineWithoutAHost(t *testing.T) {
+	const consent = " spec.whenNoSpare to RemoveFirst, so that an outdated Machine is deleted first and one is missing " +
+		"meanwhile"
+	hostless, leaver := Machine{Name: "hostless", Admitted: eight, Gated: true, NoHost: "none"}, countedOne
+	leaver.Deleting = true
+	less := func(to int) string { return fmt.Sprintf(", or set replicas of MachineDeployment blue to %d", to) }
+	const before = ", as before, until its rollout is done"
+	for name, c := range map[string]struct {
+		pool Pool
+		want string
+	}{
+		"nobody knows how many there were": {Pool{Replicas: 3, Machines: []Machine{oldOne, hostless}}, ", or set" + consent},
+		"there were as many": {Pool{Replicas: 2, DoneOf: 2, Machines: []Machine{oldOne, hostless}},
+			", or set" + consent},
+		"there were fewer, and more serve": {Pool{Replicas: 3, DoneOf: 1, Machines: []Machine{oldOne, oldOne, hostless}},
+			less(1) + before},
+		"there were fewer, and all serve": {Pool{Replicas: 3, DoneOf: 2, Machines: []Machine{oldOne, oldOne, hostless}},
+			less(2) + before + ", and" + consent},
+		"a rollout deletes them": {Pool{Replicas: 3, DoneOf: 2, OnDelete: true,
+			Machines: []Machine{oldOne, oldOne, hostless}}, less(2) + before},
+		"nothing is replaced": {Pool{Replicas: 9, DoneOf: 9, Machines: []Machine{countedOne, movingOne, hostless, leaver,
+			{Name: "waits"}}}, less(2)},
+		"and as many count": {Pool{Replicas: 1, Machines: []Machine{countedOne, hostless}}, ""},
+		"and none counts":   {Pool{Replicas: 3, Machines: []Machine{hostless, leaver}}, ""},
+	} {
+		c.pool.Name = "blue"
+		NewWithT(t).Expect(waysOut(&rules{Pool: c.pool})).To(Equal(c.want), name)
 	}
 }
 

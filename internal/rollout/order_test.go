@@ -1,0 +1,157 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package rollout
+
+import (
+	"testing"
+
+	. "github.com/onsi/gomega"
+)
+
+// An outdated Machine that serves, a new one on its way, and one that counts.
+var (
+	oldOne     = Machine{Name: "old", Outdated: true, Hosted: true, Joined: true, Available: true}
+	movingOne  = Machine{Name: "moving", Hosted: true, Gated: true}
+	countedOne = Machine{Name: "counted", Hosted: true, Joined: true, Available: true}
+)
+
+// A pool takes a place before others when something of it is on its way, then when it was begun, then in its order. One
+// that waits for a person takes none.
+func TestWhichPoolTakesAPlace(t *testing.T) {
+	gone, marked := oldOne, countedOne
+	gone.Deleting, gone.Leave.PreDrain = true, true
+	left := gone
+	left.Leave.PreDrain = false
+	marked.NeedsUpdate = "marked"
+	off := func(r *rules) { r.drain = &drainRules{off: true} }
+	skewed := func(r *rules) { r.Skewed = "it is of the version before" }
+	conflicts := func(r *rules) { r.Stock, r.limits = Limits{}, Limits{} }
+	suspended := func(r *rules) { r.suspended = "take suspend off it" }
+	deletes := func(r *rules) { r.OnDelete, r.limits.Unavailable = true, 1 }
+	selected := func(r *rules) { r.Completed, r.Machines = "2", []Machine{countedOne, marked} }
+	with := func(changes ...func(*rules)) func(*rules) {
+		return func(r *rules) {
+			for _, change := range changes {
+				change(r)
+			}
+		}
+	}
+	of := func(machines ...Machine) func(*rules) { return func(r *rules) { r.Machines = machines } }
+	done := with(of(countedOne, countedOne), func(r *rules) { r.Completed = "2" })
+	for name, c := range map[string]struct {
+		change  func(*rules)
+		pending bool
+		want    string
+	}{
+		"nothing of it is begun":           {with(), false, "next"},
+		"its topology is about to write":   {done, true, "next"},
+		"it is done":                       {done, false, ""},
+		"one counts":                       {of(oldOne, countedOne), false, "begun"},
+		"one is on its way":                {of(oldOne, movingOne), false, "moving"},
+		"it was written and goes on":       {of(oldOne, countedOne), true, "begun"},
+		"a drain failed":                   {with(of(oldOne, movingOne), func(r *rules) { r.failed = "pods" }), false, ""},
+		"its last write was refused":       {with(of(oldOne, movingOne), func(r *rules) { r.Refused = true }), false, ""},
+		"it is suspended":                  {with(of(oldOne, movingOne), suspended), false, ""},
+		"it surges, and drains none":       {with(of(oldOne, oldOne, countedOne), off), false, ""},
+		"it surges, and one is not proved": {with(of(oldOne, oldOne, movingOne), off), false, "moving"},
+		"it may surge by as many as it has": {with(of(oldOne, oldOne, countedOne, countedOne), off,
+			func(r *rules) { r.limits.Surge = 3 }), false, ""},
+		"it may surge by another one":    {with(of(oldOne, countedOne), off), false, "begun"},
+		"it gets no Machines":            {with(of(oldOne, countedOne), skewed), false, ""},
+		"one that it got is on its way":  {with(of(oldOne, movingOne), skewed), false, "moving"},
+		"one leaves, and none is made":   {with(of(gone, oldOne), skewed), false, ""},
+		"one leaves its host":            {with(of(left, oldOne), skewed), false, "next"},
+		"it is about to get some":        {with(of(oldOne, countedOne), skewed), true, "begun"},
+		"its limits contradict":          {with(of(oldOne, countedOne), conflicts), false, ""},
+		"they do, and one is on its way": {with(of(oldOne, movingOne), conflicts), false, "moving"},
+		"one that is marked may be gone": {with(selected, func(r *rules) { r.limits.Unavailable = 1 }), false, "next"},
+		"one that is marked has to stay": {selected, false, ""},
+		"one that was marked leaves": {with(selected, func(r *rules) { r.Machines[1].Deleting = true }), false,
+			"begun"},
+		"one that was marked is gone": {with(selected, of(countedOne), func(r *rules) { r.Selected = "marked" }), false,
+			"begun"},
+		"a rollout deleted one":            {with(of(oldOne), deletes), false, "begun"},
+		"a rollout is to delete the first": {deletes, false, "next"},
+	} {
+		pool := func(name string, machines ...Machine) rules {
+			return rules{Pool: Pool{Name: name, Replicas: 2, Revision: "2", Completed: "1", Stock: Limits{Surge: 1},
+				Machines: machines}, limits: Limits{Surge: 1}}
+		}
+		blue := pool("blue", oldOne, oldOne)
+		c.change(&blue)
+		topology := &Topology{Pending: map[string]bool{"blue": c.pending}}
+		first := func(pools ...rules) string {
+			for _, name := range current(pools, topology, 1, eight) {
+				return name
+			}
+			return ""
+		}
+		place := ""
+		switch {
+		case first(blue) == "":
+		case first(pool("amber", oldOne, oldOne), blue) == "amber":
+			place = "next"
+		case first(blue, pool("cyan", oldOne, movingOne)) == "cyan":
+			place = "begun"
+		default:
+			place = "moving"
+		}
+		NewWithT(t).Expect(place).To(Equal(c.want), name)
+	}
+}
+
+// As many pools are rolled out as the policy says, and of a group as many as it says itself: what waits behind those
+// names them.
+func TestHowManyPoolsAreRolledOut(t *testing.T) {
+	for _, c := range []struct {
+		most   int
+		atOnce [2]int
+		want   []string
+		behind map[string][]string
+	}{
+		{1, [2]int{}, []string{"a"}, map[string][]string{"b": {"a"}, "c": {"a"}}},
+		{2, [2]int{}, []string{"a", "b"}, map[string][]string{"c": {"a", "b"}}},
+		{2, [2]int{1, 0}, []string{"a", "d"}, map[string][]string{"b": {"a"}, "c": {"a"}}},
+		{3, [2]int{2, 1}, []string{"a", "b", "d"}, map[string][]string{"c": {"a", "b"}, "e": {"d"}}},
+		{3, [2]int{1, 1}, []string{"a", "d"}, map[string][]string{"b": {"a"}, "c": {"a"}, "e": {"d"}}},
+		{9, [2]int{}, []string{"a", "b", "c", "d", "e"}, map[string][]string{}},
+	} {
+		g := NewWithT(t)
+		var pools []rules
+		for i, name := range []string{"a", "b", "c", "d", "e"} {
+			pools = append(pools, rules{place: i / 3, atOnce: c.atOnce[i/3], limits: Limits{Surge: 1},
+				Pool: Pool{Name: name, Replicas: 1, Revision: "2", Completed: "1", Machines: []Machine{oldOne}}})
+		}
+		g.Expect(current(pools, nil, c.most, eight)).To(Equal(c.want), "%+v", c)
+		behind := map[string][]string{}
+		for _, pool := range pools {
+			if len(pool.behind) > 0 {
+				behind[pool.Name] = pool.behind
+			}
+		}
+		g.Expect(behind).To(Equal(c.behind), "%+v", c)
+	}
+}
+
+// Whoever waits says for which pools: those of its own group where these are as many as may be, in the order of names.
+func TestForWhomAPoolWaits(t *testing.T) {
+	for name, c := range map[string]struct {
+		current []string
+		pool    rules
+		want    string
+	}{
+		"nothing is rolled out":      {nil, rules{}, ""},
+		"it is rolled out":           {[]string{"amber", "blue"}, rules{}, ""},
+		"another one is":             {[]string{"amber"}, rules{}, "MachineDeployment amber comes first"},
+		"two others are":             {[]string{"amber", "cyan"}, rules{}, "MachineDeployments amber and cyan come first"},
+		"its last write was refused": {[]string{"amber"}, rules{Pool: Pool{Refused: true}}, ""},
+		"others of its group are": {[]string{"amber", "cyan", "zinc"}, rules{behind: []string{"zinc", "cyan"}},
+			"MachineDeployments cyan and zinc come first"},
+	} {
+		c.pool.Name = "blue"
+		reason, why := (&planner{current: c.current}).afterPrevious(&c.pool, nil)
+		NewWithT(t).Expect(why).To(Equal(c.want), name)
+		NewWithT(t).Expect(reason == Previous).To(Equal(c.want != ""), name)
+	}
+}
