@@ -28,13 +28,16 @@ func TestAnnotationsNameTheirMachine(t *testing.T) {
 	g.Expect(AdmittedAt(machine)).To(Equal(now))
 	g.Expect(TaintSince(machine)).To(Equal(now))
 	g.Expect(DeletedFor(machine)).To(Equal(Next))
+	g.Expect(DeletedSince(machine)).To(Equal(now))
 	machine.UID = "2"
 	g.Expect(AdmittedAt(machine)).To(BeZero())
 	g.Expect(TaintSince(machine)).To(BeZero())
 	g.Expect(DeletedFor(machine)).To(BeEmpty())
+	g.Expect(DeletedSince(machine)).To(BeZero())
 	machine.Annotations = map[string]string{quoinv1.RolloutAdmittedAnnotation: "today 2",
 		quoinv1.RolloutDeletedAnnotation: "today 2"}
 	g.Expect(AdmittedAt(machine)).To(BeZero())
+	g.Expect(DeletedSince(machine)).To(BeZero())
 	g.Expect(DeletedFor(machine)).To(BeEmpty())
 	RememberTaint(machine, now)
 	ForgetTaint(machine)

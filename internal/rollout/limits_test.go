@@ -51,6 +51,13 @@ func TestLimitsAreResolvedAsKOpsDoes(t *testing.T) {
 	}
 }
 
+// As many may be on their way as may be above and missing, and one in any case.
+func TestHowManyMayBeOnTheirWay(t *testing.T) {
+	for limits, want := range map[Limits]int{{}: 1, {Surge: 1}: 1, {Unavailable: 1}: 1, {1, 1}: 2, {3, 2}: 5} {
+		NewWithT(t).Expect(limits.concurrency()).To(Equal(want), "%+v", limits)
+	}
+}
+
 func strategy(surge, unavailable string) quoinv1.RolloutStrategy {
 	of := func(text string) *intstr.IntOrString {
 		if text == "" {
@@ -128,6 +135,10 @@ func TestTheLowerLimitCounts(t *testing.T) {
 		return arranged[0].limits
 	}
 	g.Expect(limits()).To(Equal(pool.Stock), "a policy that says nothing leaves the MachineDeployment's")
+	policy.Strategy = ptr.To(strategy("2", ""))
+	g.Expect(limits()).To(Equal(Limits{2, 0}), "nothing is missing where something is made beforehand")
+	policy.Strategy = ptr.To(strategy("", "1"))
+	g.Expect(limits()).To(Equal(Limits{1, 1}), "one is made beforehand by default")
 	policy.Strategy = ptr.To(strategy("31%", "50%"))
 	g.Expect(limits()).To(Equal(Limits{4, 1}), "31% of the 10 that there are")
 	policy.Strategy = ptr.To(strategy("1", "0"))
