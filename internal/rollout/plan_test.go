@@ -98,6 +98,11 @@ func TestWhatHoldsARollout(t *testing.T) {
 
 // What becomes of a Machine that is on its way, and of one that waits behind it.
 func TestWhatANewMachineWaitsFor(t *testing.T) {
+	const alone = "Hold c (Canary): the first Machine of the present template is tried alone until it counts"
+	closed := func(_ *State, policy *quoinv1.RolloutPolicySpec) {
+		policy.Windows = []quoinv1.RolloutWindow{{Start: "20:00", DurationMinutes: ptr.To[int32](60)}}
+	}
+	counted := func(s *State) { s.Pools[0].Machines = append(s.Pools[0].Machines, countedOne) }
 	for name, c := range map[string]struct {
 		change func(*State, *quoinv1.RolloutPolicySpec)
 		want   []string
@@ -105,30 +110,100 @@ func TestWhatANewMachineWaitsFor(t *testing.T) {
 		again  time.Duration
 	}{
 		"it soaks": {func(_ *State, policy *quoinv1.RolloutPolicySpec) { policy.SoakSeconds = ptr.To[int32](90) },
-			[]string{"Wait b (Soaking): healthy since 2026-11-23T07:59:00Z, counts at 2026-11-23T08:00:30Z",
-				"Hold c (Canary): the first Machine of the present template is tried alone until it counts"}, "", 30 * time.Second},
+			[]string{"Wait b (Soaking): healthy since 2026-11-23T07:59:00Z, counts at 2026-11-23T08:00:30Z", alone}, "",
+			30 * time.Second},
 		"it soaked for a second": {func(_ *State, policy *quoinv1.RolloutPolicySpec) { policy.SoakSeconds = ptr.To[int32](1) },
-			[]string{"Count b (Validated): it was healthy for 1s",
-				"Hold c (Canary): the first Machine of the present template is tried alone until it counts"}, "", 0},
+			[]string{"Count b (Validated): it was healthy for 1s", alone}, "", 0},
 		"a person is waited for": {func(_ *State, policy *quoinv1.RolloutPolicySpec) {
 			policy.PauseAfter = quoinv1.RolloutPauseCanary
 		}, []string{"Wait b (PausedAfter): it is validated; set spec.continueAfter to b to go on",
 			"Hold c (PausedAfter): Machine b is validated; set spec.continueAfter to b to go on"}, "", 0},
 		"it takes too long": {func(s *State, policy *quoinv1.RolloutPolicySpec) {
 			s.Pools[0].Machines[1].Unhealthy, policy.DeadlineSeconds = "ill", ptr.To[int32](3600)
-		}, []string{"Wait b (NotHealthy): ill",
-			"Hold c (Canary): the first Machine of the present template is tried alone until it counts"},
-			DeadlineExceeded, 0},
+		}, []string{"Wait b (NotHealthy): ill", alone}, DeadlineExceeded, 0},
+		"it may take another second": {func(s *State, policy *quoinv1.RolloutPolicySpec) {
+			s.Pools[0].Machines[1].Unhealthy, policy.DeadlineSeconds = "ill", ptr.To[int32](3601)
+		}, []string{"Wait b (NotHealthy): ill", alone}, "", time.Second},
+		"it has no Node": {func(s *State, _ *quoinv1.RolloutPolicySpec) { s.Pools[0].Machines[1].Joined = false },
+			[]string{"Wait b (Provisioning): it has no Node yet", alone}, "", 0},
+		"it is outdated meanwhile": {func(s *State, _ *quoinv1.RolloutPolicySpec) { s.Pools[0].Machines[1].Outdated = true },
+			[]string{"Count b (Validated): it is healthy",
+				"Admit c (Canary): nothing is at the present template: one is tried alone; gated"}, "", 0},
+		"the control plane is ill": {func(s *State, _ *quoinv1.RolloutPolicySpec) { s.Unhealthy = "no quorum" },
+			[]string{"Wait b (ControlPlane): workers wait until the control plane is healthy: no quorum",
+				"Hold c (ControlPlane): workers wait until the control plane is healthy: no quorum"}, "", 0},
+		"no window is open": {closed, []string{
+			"Wait b (WindowClosed): no window is open; the next one opens Mon 2026-11-23 20:00 UTC",
+			"Hold c (WindowClosed): no window is open; the next one opens Mon 2026-11-23 20:00 UTC"}, "", 12 * time.Hour},
+		"no window is open, and nothing is replaced": {func(s *State, policy *quoinv1.RolloutPolicySpec) {
+			closed(s, policy)
+			s.Pools[0].Machines[0].Outdated, s.Pools[0].Completed = false, "2"
+		}, []string{"Count b (Validated): it is healthy", "Admit c (NoRollout): nothing is being replaced"}, "", 0},
+		"nothing is replaced by a revision that nobody knows": {func(s *State, _ *quoinv1.RolloutPolicySpec) {
+			s.Pools[0].Machines[0].Outdated = false
+		}, []string{"Count b (Validated): it is healthy", "Admit c (NoRollout): nothing is being replaced; gated"}, "", 0},
+		"nothing leaves its host": {func(_ *State, policy *quoinv1.RolloutPolicySpec) {
+			policy.Strategy = &quoinv1.RolloutStrategy{DrainAndTerminate: ptr.To(false)}
+		}, []string{"Wait b (DrainAndTerminateFalse): it is validated and does not count, so that nothing is deleted in " +
+			"exchange: " + drainIsOff,
+			"Admit c (Canary): nothing is at the present template: one is tried alone; gated"}, "", 0},
+		"nothing leaves its host, and it soaks": {func(_ *State, policy *quoinv1.RolloutPolicySpec) {
+			policy.Strategy = &quoinv1.RolloutStrategy{DrainAndTerminate: ptr.To(false)}
+			policy.SoakSeconds = ptr.To[int32](90)
+		}, []string{"Wait b (Soaking): healthy since 2026-11-23T07:59:00Z, counts at 2026-11-23T08:00:30Z", alone}, "",
+			30 * time.Second},
+		"a person let it go on": {func(_ *State, policy *quoinv1.RolloutPolicySpec) {
+			policy.PauseAfter, policy.ContinueAfter = quoinv1.RolloutPauseCanary, "b"
+		}, []string{"Count b (Validated): it is healthy", alone}, "", 0},
+		"one was tried before": {func(s *State, policy *quoinv1.RolloutPolicySpec) {
+			counted(s)
+			policy.PauseAfter = quoinv1.RolloutPauseCanary
+		}, []string{"Count b (Validated): it is healthy",
+			"Hold c (MaxSurge): 3 Machines for 1 replicas, and 2 more may be: one has to leave first"}, "", 0},
+		"each is looked at": {func(s *State, policy *quoinv1.RolloutPolicySpec) {
+			counted(s)
+			policy.PauseAfter = quoinv1.RolloutPauseEachMachine
+		}, []string{"Wait b (PausedAfter): it is validated; set spec.continueAfter to b to go on",
+			"Hold c (PausedAfter): Machine b is validated; set spec.continueAfter to b to go on"}, "", 0},
+		"nobody looks at what is not replaced": {func(s *State, policy *quoinv1.RolloutPolicySpec) {
+			s.Pools[0].Machines[0].Outdated, policy.PauseAfter = false, quoinv1.RolloutPauseEachMachine
+		}, []string{"Count b (Validated): it is healthy", "Admit c (NoRollout): nothing is being replaced; gated"}, "", 0},
+		"an outdated one waits, and nothing is missing": {func(s *State, _ *quoinv1.RolloutPolicySpec) {
+			s.Pools[0].Replicas, s.Pools[0].Machines[2].Outdated = 2, true
+		}, []string{"Count b (Validated): it is healthy",
+			"Hold c (Outdated): it is of an earlier template and nothing is missing: Cluster API takes it away"}, "", 0},
+		"an outdated one waits, and one is missing": {func(s *State, _ *quoinv1.RolloutPolicySpec) {
+			s.Pools[0].Replicas, s.Pools[0].Machines[2].Outdated = 3, true
+		}, []string{"Count b (Validated): it is healthy", "Admit c (Replacement): an outdated Machine is gone before its " +
+			"turn, and this one takes its place"}, "", 0},
+		"a new one comes before an outdated one": {func(s *State, _ *quoinv1.RolloutPolicySpec) {
+			counted(s)
+			s.Pools[0].Replicas, s.Pools[0].Machines[2].Outdated = 4, true
+			s.Pools[0].Machines = append(s.Pools[0].Machines, Machine{Name: "d"})
+		}, []string{"Count b (Validated): it is healthy", "Admit d (Next): there is room for one more; gated",
+			"Hold c (Outdated): it is of an earlier template and nothing is missing: Cluster API takes it away"}, "", 0},
+		"there is a place for one more": {func(s *State, _ *quoinv1.RolloutPolicySpec) {
+			counted(s)
+			s.Pools[0].Replicas, s.Pools[0].Stock.Unavailable = 2, 3
+			s.Pools[0].Machines = append(s.Pools[0].Machines, Machine{Name: "d"})
+		}, []string{"Count b (Validated): it is healthy", "Admit c (Next): there is room for one more; gated",
+			"Hold d (MaxSurge): 4 Machines for 2 replicas, and 2 more may be: one has to leave first"}, "", 0},
+		"one more may be on its way": {func(s *State, _ *quoinv1.RolloutPolicySpec) {
+			counted(s)
+			s.Pools[0].Replicas = 9
+			s.Pools[0].Machines = append(s.Pools[0].Machines, Machine{Name: "d"})
+		}, []string{"Count b (Validated): it is healthy", "Admit c (Next): there is room for one more; gated",
+			"Hold d (InFlight): 2 on their way, and 2 may be: one has to count first"}, "", 0},
 		"it takes the place of one that was selected": {func(s *State, _ *quoinv1.RolloutPolicySpec) {
 			pool := &s.Pools[0]
 			pool.Stock.Unavailable, pool.Completed, pool.Selected = 1, "2", "gone"
 			pool.Machines[0].Outdated, pool.Machines[1].Unhealthy, pool.Replicas = false, "ill", 3
-		}, []string{"Wait b (NotHealthy): ill", "Admit c (Selected): it takes the place of Machine gone"}, "", 0},
+		}, []string{"Wait b (NotHealthy): ill", "Admit c (Selected): it takes the place of Machine gone; gated"}, "", 0},
 		"what takes that place is there": {func(s *State, _ *quoinv1.RolloutPolicySpec) {
 			pool := &s.Pools[0]
 			pool.Stock.Unavailable, pool.Completed, pool.Selected = 1, "2", "gone"
 			pool.Machines[0].Outdated, pool.Machines[1].Unhealthy, pool.Replicas = false, "ill", 2
-		}, []string{"Wait b (NotHealthy): ill", "Admit c (Next): there is room for one more"}, "", 0},
+		}, []string{"Wait b (NotHealthy): ill", "Admit c (Next): there is room for one more; gated"}, "", 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
@@ -141,7 +216,11 @@ func TestWhatANewMachineWaitsFor(t *testing.T) {
 			result := Plan(s, policy, eight)
 			var said []string
 			for _, d := range result.Decisions {
-				said = append(said, fmt.Sprintf("%s %s (%s): %s", d.Action, d.Machine, d.Reason, d.Message))
+				line := fmt.Sprintf("%s %s (%s): %s", d.Action, d.Machine, d.Reason, d.Message)
+				if d.Gate {
+					line += "; gated"
+				}
+				said = append(said, line)
 			}
 			g.Expect(said).To(Equal(c.want))
 			g.Expect(result.Cause).To(Equal(c.stalls))
@@ -214,4 +293,78 @@ func TestAGroupHasRulesOfItsOwn(t *testing.T) {
 	policy.Groups[0].SoakSeconds, policy.Groups[0].OnFailure = ptr.To[int32](0), quoinv1.RolloutFailureStop
 	g.Expect(arranged().soak).To(BeZero())
 	g.Expect(Plan(State{Pools: []Pool{{Name: "blue"}}}, policy, eight).Progress[0].RollsBack).To(BeFalse())
+}
+
+// What takes longer than it may is said, with what keeps it and what a person can do; of several the first.
+func TestWhatTakesTooLong(t *testing.T) {
+	const b, mend = "Machine b was admitted at 2026-11-23T07:00:00Z and does not count yet: ",
+		". Mend or delete the Machine, or take the template before"
+	for name, c := range map[string]struct {
+		change func(*State, *Machine)
+		want   string
+	}{
+		"it counts":      {func(*State, *Machine) {}, ""},
+		"it is ill":      {func(_ *State, m *Machine) { m.Unhealthy = "ill" }, b + "ill" + mend},
+		"it has no Node": {func(_ *State, m *Machine) { m.Joined = false }, b + "it has no Node yet" + mend},
+		"its conditions say why": {func(_ *State, m *Machine) { m.Joined, m.Unhealthy = false, "it boots" },
+			b + "it boots" + mend},
+		"its host fails": {func(_ *State, m *Machine) { m.Joined, m.Unhealthy, m.HostFailed = false, "it boots", "no disk" },
+			b + "no disk. Delete the Machine, as a MachineHealthCheck does, and another host is tried"},
+		"it finds no host": {func(_ *State, m *Machine) { m.Joined, m.Hosted, m.NoHost = false, false, "none is free" },
+			b + "none is free, since 2026-11-23T07:00:00Z. Add a host, or set spec.whenNoSpare to RemoveFirst, so that an " +
+				"outdated Machine is deleted first and one is missing meanwhile"},
+		"it finds no host, and another template came": {func(_ *State, m *Machine) {
+			m.Joined, m.NoHost, m.Outdated, m.Unhealthy = false, "none is free", true, "it has no host"
+		}, b + "it has no host"},
+		"it was not admitted": {func(_ *State, m *Machine) { m.Unhealthy, m.Admitted = "ill", time.Time{} }, ""},
+		"it fell ill long after": {func(s *State, m *Machine) {
+			m.Unhealthy, s.Pools[0].Proofs = "ill", []Proof{{Machine: "b", Since: eight.Add(-50 * time.Minute),
+				Lost: eight.Add(-30 * time.Minute)}}
+		}, "Machine b is not healthy any more since 2026-11-23T07:30:00Z and does not count yet: ill" + mend},
+		"it fell ill just now": {func(s *State, m *Machine) {
+			m.Unhealthy, s.Pools[0].Proofs = "ill", []Proof{{Machine: "b", Since: eight.Add(-50 * time.Minute),
+				Lost: eight.Add(time.Second - 30*time.Minute)}}
+		}, ""},
+		"another one is first": {func(s *State, m *Machine) {
+			m.Unhealthy = "ill"
+			first := *m
+			first.Name, first.Unhealthy = "a2", "worse"
+			s.Pools[0].Machines = append(s.Pools[0].Machines, first)
+		}, "Machine a2 was admitted at 2026-11-23T07:00:00Z and does not count yet: worse" + mend},
+	} {
+		s := State{Pools: []Pool{{Name: "blue", Replicas: 1, Revision: "2", Stock: Limits{Surge: 1}, Machines: []Machine{
+			oldOne, {Name: "b", Hosted: true, Joined: true, Gated: true, Admitted: eight.Add(-time.Hour),
+				Since: eight.Add(-time.Hour)}}}}}
+		c.change(&s, &s.Pools[0].Machines[1])
+		result := Plan(s, &quoinv1.RolloutPolicySpec{DeadlineSeconds: ptr.To[int32](1800)}, eight)
+		NewWithT(t).Expect(result.Stalled).To(Equal(c.want), name)
+		NewWithT(t).Expect(result.Cause == DeadlineExceeded).To(Equal(c.want != ""), name)
+	}
+}
+
+// What is counted of a pool, and remembered of its Machines.
+func TestWhatAPlanRemembers(t *testing.T) {
+	g := NewWithT(t)
+	flies := Machine{Name: "flies", Hosted: true, Joined: true, Gated: true, Admitted: eight.Add(-time.Hour),
+		Since: eight.Add(-50 * time.Minute)}
+	ill, marked, former, waits := flies, countedOne, flies, Machine{Name: "waits"}
+	ill.Name, ill.Unhealthy, marked.NeedsUpdate = "ill", "ill", "marked"
+	former.Name, former.Outdated, former.Unhealthy = "former", true, "ill"
+	lost := func(name string) Proof { return Proof{Machine: name, Since: eight.Add(-time.Hour), Lost: eight} }
+	pool := Pool{Name: "blue", Replicas: 3, Revision: "2", Completed: "1", Stock: Limits{Surge: 2}, LastTermination: eight,
+		Proofs:   []Proof{lost("ill"), lost("flies"), lost("former")},
+		Machines: []Machine{oldOne, former, flies, ill, marked, countedOne, waits}}
+	policy := &quoinv1.RolloutPolicySpec{Groups: []quoinv1.RolloutGroup{{Name: "a",
+		MachineDeployments: quoinv1.RolloutSelector{Names: []string{"blue"}}}}}
+	progress := Plan(State{Pools: []Pool{pool}}, policy, eight).Progress[0]
+	progress.Reason, progress.Message, progress.Left = "", "", Left{}
+	g.Expect(progress).To(Equal(Progress{Pool: "blue", Group: "a", Limits: pool.Stock, Completed: "1", InFlight: 2,
+		Outdated: 3, Done: 1, Held: 1, DoneOf: 3, Pace: Pace{10 * time.Minute}, LastTermination: eight,
+		Proofs: []Proof{lost("former"), lost("ill")}}), "what counts now is proved")
+
+	// An outdated Machine with a gate would never be Available to Cluster API, which might delete none beside it.
+	former.Unhealthy = ""
+	pool.Machines = []Machine{oldOne, former}
+	g.Expect(Plan(State{Pools: []Pool{pool}}, policy, eight).Decisions).To(ContainElement(And(
+		HaveField("Machine", "former"), HaveField("Action", Count))))
 }
