@@ -149,6 +149,104 @@ func TestClosedFor(t *testing.T) {
 	}
 }
 
+// A Machine takes what the last ones took and its soak, where one is to be replaced and anything was measured.
+func TestWhatTheNextMachineTakes(t *testing.T) {
+	counting, selected, gone := Machine{Hosted: true, Joined: true}, Machine{Hosted: true, Joined: true}, old("gone", "")
+	selected.NeedsUpdate, gone.Deleting = "marked", true
+	for name, c := range map[string]struct {
+		machines []Machine
+		pace     Pace
+		takes    time.Duration
+	}{
+		"one is outdated":       {[]Machine{old("a", ""), counting}, Pace{10 * time.Minute}, 11 * time.Minute},
+		"two are":               {[]Machine{old("a", ""), old("b", "")}, Pace{10 * time.Minute}, 11 * time.Minute},
+		"a person selected one": {[]Machine{counting, selected}, Pace{10 * time.Minute}, 11 * time.Minute},
+		"nothing was measured":  {[]Machine{old("a", "")}, nil, 0},
+		"nothing is replaced":   {[]Machine{counting}, Pace{10 * time.Minute}, 0},
+		"the last one leaves":   {[]Machine{counting, gone}, Pace{10 * time.Minute}, 0},
+	} {
+		pool := &rules{Pool: Pool{Machines: c.machines, Pace: c.pace}, soak: time.Minute}
+		NewWithT(t).Expect((&planner{}).takes(pool)).To(Equal(c.takes), name)
+	}
+}
+
+// A Machine is begun that is done as its window closes, or would be missing, and no window is waited for that is as
+// short as all others.
+func TestWhichMachineFitsAWindow(t *testing.T) {
+	const hour = time.Hour
+	for name, c := range map[string]struct {
+		takes   time.Duration
+		windows []quoinv1.RolloutWindow
+		present int
+		want    string
+	}{
+		"it is done as the window closes": {hour, []quoinv1.RolloutWindow{windowOf("08:00", 60, "")}, 1, ""},
+		"it is done a second later": {hour + time.Second, []quoinv1.RolloutWindow{windowOf("08:00", 60, "")}, 1,
+			"a Machine takes 1h0m1s here with its soak, and windows are shorter: give them a durationMinutes of at least 61"},
+		"another window is as long": {2 * hour,
+			[]quoinv1.RolloutWindow{windowOf("08:00", 60, ""), windowOf("20:00", 120, "")}, 1, "a Machine takes 2h0m0s here " +
+				"with its soak, and the window closes Mon 2026-11-23 09:00 UTC; the next one opens Mon 2026-11-23 20:00 UTC"},
+		"it would be missing": {2 * hour, []quoinv1.RolloutWindow{windowOf("08:00", 60, "")}, 0, ""},
+		"no window is open":   {2 * hour, []quoinv1.RolloutWindow{windowOf("20:00", 60, "")}, 1, ""},
+		"there are none":      {2 * hour, nil, 1, ""},
+		"one is always open":  {1000 * hour, []quoinv1.RolloutWindow{windowOf("08:00", 24*60, "")}, 1, ""},
+	} {
+		g := NewWithT(t)
+		times, err := scheduled(c.windows, eight)
+		g.Expect(err).NotTo(HaveOccurred())
+		pool := &rules{Pool: Pool{Replicas: 1, Machines: []Machine{old("a", "")}, Pace: Pace{c.takes}}}
+		reason, why := (&planner{now: eight, schedule: times}).fits(pool, &room{present: c.present, actual: true})
+		g.Expect(why).To(Equal(c.want), name)
+		g.Expect(reason).To(Equal(map[bool]Reason{true: WillNotFit}[c.want != ""]), name)
+	}
+}
+
+// A plan is made again as the window closes that is open, or as the next one opens, and says when that is; what is
+// missing is made meanwhile where the present template is known to work.
+func TestWhenAWindowIsLookedAtAgain(t *testing.T) {
+	for name, c := range map[string]struct {
+		windows []quoinv1.RolloutWindow
+		present int
+		counts  bool
+		again   time.Duration
+		closed  bool
+	}{
+		"there are none": {nil, 1, true, 0, false},
+		"one is open":    {[]quoinv1.RolloutWindow{windowOf("07:30", 60, "")}, 1, true, 30 * time.Minute, false},
+		"one opens":      {[]quoinv1.RolloutWindow{windowOf("09:00", 60, "")}, 1, true, time.Hour, true},
+		"one opens, and a Machine is missing": {[]quoinv1.RolloutWindow{windowOf("09:00", 60, "")}, 0, true, time.Hour,
+			false},
+		"one opens, and nothing counts": {[]quoinv1.RolloutWindow{windowOf("09:00", 60, "")}, 0, false, time.Hour, true},
+	} {
+		g := NewWithT(t)
+		times, err := scheduled(c.windows, eight)
+		g.Expect(err).NotTo(HaveOccurred())
+		p, pool := &planner{now: eight, schedule: times}, &rules{Pool: Pool{Replicas: 1}}
+		if c.counts {
+			pool.Machines = []Machine{{Hosted: true, Joined: true}}
+		}
+		reason, why := p.inWindow(pool, &room{present: c.present, actual: true})
+		g.Expect(p.result.Again).To(Equal(c.again), name)
+		g.Expect(reason == Closed).To(Equal(c.closed), name)
+		g.Expect(why == "no window is open; the next one opens Mon 2026-11-23 09:00 UTC").To(Equal(c.closed), name)
+	}
+}
+
+// Who asks from outside is answered by the windows alone.
+func TestUntilWhenWindowsAreClosed(t *testing.T) {
+	g := NewWithT(t)
+	message, until, err := ClosedUntil([]quoinv1.RolloutWindow{windowOf("09:00", 60, "")}, eight)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(message).To(Equal("no window is open; the next one opens Mon 2026-11-23 09:00 UTC"))
+	g.Expect(until).To(Equal(eight.Add(time.Hour)))
+	for _, windows := range [][]quoinv1.RolloutWindow{nil, {windowOf("08:00", 60, "")}, {windowOf("x", 60, "")}} {
+		message, until, err = ClosedUntil(windows, eight)
+		g.Expect(message).To(BeEmpty())
+		g.Expect(until).To(BeZero())
+		g.Expect(err != nil).To(Equal(len(windows) > 0 && windows[0].Start == "x"))
+	}
+}
+
 // A window is where any look at it says, whatever moment that is: it opens at the time that its zone shows unless the
 // clock is changed then, lasts as long as it says, and there is always a next one.
 func TestWindowsAreTheSameFromEveryMoment(t *testing.T) {
