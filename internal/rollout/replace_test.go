@@ -130,3 +130,117 @@ func TestWhatTakesThePlaceOfAMachine(t *testing.T) {
 		})
 	}
 }
+
+// What comes before a Machine is drained, of the Machine that takes its place or of one that is made, and what is left
+// of the hosts that are free.
+func TestWhatComesBeforeADrain(t *testing.T) {
+	const makes = "Replace ReplacementFirst another Machine is made in its place, and it is drained when that is Available"
+	const waits = "HoldDrain ReplacementFirst Machine c takes its place and is waited for, until "
+	const none, made = "  , and none is made in its place before: ", "  . Machine c, which was made in its place, "
+	replaced := func(l *leaver, m *Machine, by Machine) {
+		m.Replacement, by.Name, by.Replaces = "c", "c", "b"
+		l.pool.Machines = append(l.pool.Machines, by)
+	}
+	third := func(l *leaver, m Machine) {
+		l.pool.Replicas, l.pool.Room.Replicas, m.Name = 3, 3, "c"
+		l.pool.Machines = append(l.pool.Machines, m)
+	}
+	for name, c := range map[string]struct {
+		change func(*leaver, *Machine)
+		want   string
+		hosts  int
+		again  time.Duration
+	}{
+		"another one is made":      {func(*leaver, *Machine) {}, makes, 0, 0},
+		"two hosts are free":       {func(l *leaver, _ *Machine) { l.pool.Room.Hosts = 2 }, makes, 1, 0},
+		"its template is replaced": {func(_ *leaver, m *Machine) { m.Outdated = true }, "  ", 1, 0},
+		"a rollout deleted it":     {func(_ *leaver, m *Machine) { m.Condemned = true }, "  ", 1, 0},
+		"nobody deleted it":        {func(_ *leaver, m *Machine) { m.Deleted = time.Time{} }, "  ", 1, 0},
+		"it is not drained":        {func(_ *leaver, m *Machine) { m.Leave.Excluded = true }, "  ", 1, 0},
+		"its template is replaced, and one was made": {func(_ *leaver, m *Machine) {
+			m.Outdated, m.Replacement = true, "c"
+		}, made + "is gone", 1, 0},
+		"another one wants the host": {func(l *leaver, _ *Machine) { third(l, Machine{}) }, none + "no host is free", 1, 0},
+		"one that leaves wants none": {func(l *leaver, _ *Machine) { third(l, Machine{Deleting: true}) }, makes, 0, 0},
+		"one that has one wants none": {func(l *leaver, _ *Machine) { third(l, Machine{Hosted: true}) }, makes, 0,
+			0},
+		"one of two hosts is wanted": {func(l *leaver, _ *Machine) {
+			third(l, Machine{})
+			l.pool.Room.Hosts = 2
+		}, makes, 1, 0},
+		"its MachineSet has fewer": {func(l *leaver, _ *Machine) { l.pool.Room.Replicas = 1 },
+			none + "its MachineSet has 1 of 2 replicas", 1, 0},
+		"two are too many": {func(l *leaver, _ *Machine) { l.pool.Replicas = 0 },
+			none + "there are 2 Machines for 0 replicas", 1, 0},
+		"the other one has no Node": {func(l *leaver, m *Machine) { replaced(l, m, Machine{Available: true}) },
+			waits + "2026-11-23T08:20:00Z at the latest", 1, 20 * time.Minute},
+		"the other one is ill": {func(l *leaver, m *Machine) {
+			replaced(l, m, Machine{Joined: true, Available: true, Unhealthy: "ill"})
+		}, waits + "2026-11-23T08:20:00Z at the latest", 1, 20 * time.Minute},
+		"its template is replaced as well": {func(l *leaver, m *Machine) { replaced(l, m, Machine{Outdated: true}) },
+			made + "is of an earlier template by now and gets no host", 1, 0},
+		"its template is replaced, and it has a host": {func(l *leaver, m *Machine) {
+			replaced(l, m, Machine{Outdated: true, Hosted: true})
+		}, waits + "2026-11-23T08:20:00Z at the latest", 1, 20 * time.Minute},
+		"a second is left": {func(l *leaver, m *Machine) {
+			replaced(l, m, Machine{})
+			m.Deleted = eight.Add(time.Second - 20*time.Minute)
+		}, waits + "2026-11-23T08:00:01Z at the latest", 1, time.Second},
+		"no time is left": {func(l *leaver, m *Machine) {
+			replaced(l, m, Machine{Unhealthy: "ill"})
+			m.Deleted = eight.Add(-20 * time.Minute)
+		}, made + "is not Available after 20m0s: ill", 1, 0},
+		"the policy has a deadline": {func(l *leaver, m *Machine) {
+			replaced(l, m, Machine{})
+			l.policy.DeadlineSeconds = ptr.To[int32](60)
+		}, waits + "2026-11-23T08:01:00Z at the latest", 1, time.Minute},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			m := Machine{Name: "b", Hosted: true, Joined: true, Available: true, Deleting: true, Leave: Leave{PreDrain: true},
+				Succession: Succession{Deleted: eight}}
+			pool := Pool{Name: "blue", Replicas: 2, Revision: "1", Completed: "1", Room: Room{Hosts: 1, Replicas: 2},
+				Machines: []Machine{{Name: "a", Hosted: true, Joined: true, Available: true}, m}}
+			l := &leaver{planner: &planner{now: eight, policy: &quoinv1.RolloutPolicySpec{}}, pool: &rules{Pool: pool}}
+			c.change(l, &m)
+			action, reason, why := l.replaceFirst(m)
+			g.Expect(fmt.Sprintf("%s %s %s", action, reason, why)).To(Equal(c.want))
+			g.Expect(l.pool.Room.Hosts).To(Equal(c.hosts))
+			g.Expect(l.result.Again).To(Equal(c.again))
+		})
+	}
+}
+
+// Of two that a person deletes the second one has no host left that the first one's replacement takes.
+func TestEachReplacementTakesAHost(t *testing.T) {
+	g := NewWithT(t)
+	pool := &rules{Pool: Pool{Name: "blue", Replicas: 2, Revision: "1", Completed: "1", Room: Room{Hosts: 1, Replicas: 2}}}
+	for _, name := range []string{"a", "b"} {
+		pool.Machines = append(pool.Machines, Machine{Name: name, Hosted: true, Joined: true, Available: true, Deleting: true,
+			Leave: Leave{PreDrain: true}, Succession: Succession{Deleted: eight}})
+	}
+	l := &leaver{planner: &planner{now: eight, policy: &quoinv1.RolloutPolicySpec{}}, pool: pool}
+	replaces := func(i int) bool {
+		action, _, _ := l.replaceFirst(pool.Machines[i])
+		return action == Replace
+	}
+	g.Expect(replaces(0)).To(BeTrue())
+	g.Expect(replaces(1)).To(BeFalse())
+	pool.Room.Hosts = 1
+	pool.Machines = append(pool.Machines, Machine{Name: "c", Hosted: true, Succession: Succession{Replaces: "a"}})
+	g.Expect(replaces(0)).To(BeTrue(), "it was made, which was not noted")
+	g.Expect(replaces(1)).To(BeTrue())
+}
+
+// The pool says which of its Machines waits for the one that takes its place.
+func TestWhichMachineIsReplacedFirst(t *testing.T) {
+	g := NewWithT(t)
+	p := &planner{result: Result{Leaves: []Decision{{Pool: "green", Machine: "x", Reason: ReplacementFirst},
+		{Pool: "blue", Machine: "a", Reason: Interval}, {Pool: "blue", Machine: "b", Reason: ReplacementFirst,
+			Message: "another one comes"}}}}
+	reason, why := p.replaces(&rules{Pool: Pool{Name: "blue"}})
+	g.Expect(reason).To(Equal(ReplacementFirst))
+	g.Expect(why).To(Equal("Machine b: another one comes"))
+	reason, why = p.replaces(&rules{Pool: Pool{Name: "red"}})
+	g.Expect(string(reason) + why).To(BeEmpty())
+}
