@@ -444,3 +444,162 @@ func TestWhatLooksSayOfATemplate(t *testing.T) {
 		})
 	}
 }
+
+// A proof is kept with the time of the first one while its Machine is ill, and had again with a whole soak.
+func TestProofsThatAreLost(t *testing.T) {
+	g := NewWithT(t)
+	pool := &rules{Pool: Pool{Name: "blue", Replicas: 1, Revision: "new", Completed: "old",
+		Machines: []Machine{{Name: "new", Hosted: true, Joined: true, Gated: true, Since: eight}}}, soak: time.Minute}
+	m := &pool.Machines[0]
+	at := func(seconds int) time.Time { return eight.Add(time.Duration(seconds) * time.Second) }
+	for _, c := range []struct {
+		at, since int
+		unhealthy string
+		want      []Proof
+	}{
+		{59, 0, "", nil},
+		{60, 0, "", []Proof{{Machine: "new", Since: at(60)}}},
+		{70, 0, "", []Proof{{Machine: "new", Since: at(60)}}},
+		{80, 0, "ill", []Proof{{Machine: "new", Since: at(60), Lost: at(80)}}},
+		{90, 0, "ill", []Proof{{Machine: "new", Since: at(60), Lost: at(80)}}},
+		{100, 100, "", []Proof{{Machine: "new", Since: at(60), Lost: at(80)}}},
+		{160, 100, "", []Proof{{Machine: "new", Since: at(60)}}},
+		{170, 170, "", []Proof{{Machine: "new", Since: at(60)}}},
+	} {
+		m.Since, m.Unhealthy = at(c.since), c.unhealthy
+		p := &planner{now: at(c.at).Add(time.Millisecond), policy: &quoinv1.RolloutPolicySpec{}}
+		pool.Proofs = p.proofs(pool)
+		g.Expect(pool.Proofs).To(Equal(c.want), "at %d", c.at)
+	}
+	m.Joined = false
+	pool.Proofs = nil
+	p := &planner{now: at(1000), policy: &quoinv1.RolloutPolicySpec{}}
+	g.Expect(p.proofs(pool)).To(BeEmpty(), "it has no Node")
+	m.Joined = true
+	for i := range 70 {
+		pool.Machines = append(pool.Machines, *m)
+		pool.Machines[i+1].Name = fmt.Sprint(i)
+	}
+	g.Expect(p.proofs(pool)).To(HaveLen(64))
+}
+
+// A Machine has the host that failed first by the name of that, or its own where that is not known, and until another
+// one was tried as the Machine that failed.
+func TestWhoHasTheHostThatFailed(t *testing.T) {
+	g := NewWithT(t)
+	trial := Trial{Host: "prod/h1", Failed: "a"}
+	for _, c := range []struct {
+		name, host string
+		on         bool
+	}{{"b", "prod/h1", true}, {"prod/h1", "", true}, {"a", "", true}, {"a", "prod/h2", true}, {"b", "prod/h2", false},
+		{"b", "", false}} {
+		m := Machine{Name: c.name, Host: c.host}
+		g.Expect(trial.on(m)).To(Equal(c.on), "%+v", c)
+		g.Expect(trial.excuses(m)).To(BeFalse())
+		m.HostFailed = "Unreachable"
+		g.Expect(trial.excuses(m)).To(Equal(c.on), "%+v", c)
+	}
+	g.Expect(Trial{Failed: "a"}.on(Machine{Name: "a"})).To(BeFalse(), "no host failed")
+}
+
+// A trial is of a revision that is rolled out and of which none counts, while nothing stops the pool.
+func TestWhatIsTried(t *testing.T) {
+	minute := eight.Add(time.Minute)
+	before, begun := Trial{Revision: "new", Since: eight}, Trial{Revision: "new", Since: minute}
+	for name, c := range map[string]struct {
+		change func(*planner, *rules)
+		want   Trial
+	}{
+		"it goes on":               {func(*planner, *rules) {}, before},
+		"it begins":                {func(_ *planner, r *rules) { r.Trial = Trial{} }, begun},
+		"another one was tried":    {func(_ *planner, r *rules) { r.Trial.Revision = "x" }, begun},
+		"nothing has a host":       {func(_ *planner, r *rules) { r.Trial, r.Machines = Trial{}, r.Machines[:1] }, Trial{}},
+		"nothing has a host now":   {func(_ *planner, r *rules) { r.Machines = r.Machines[:1] }, before},
+		"the control plane is ill": {func(p *planner, _ *rules) { p.Unhealthy = "etcd" }, Trial{}},
+		"one counts":               {func(_ *planner, r *rules) { r.Machines[0].Outdated = false }, Trial{}},
+		"nothing is replaced": {func(_ *planner, r *rules) {
+			r.Completed, r.Machines = "new", r.Machines[1:]
+		}, Trial{}},
+		"there is no MachineSet": {func(_ *planner, r *rules) { r.Revision, r.Trial = "", Trial{} }, Trial{}},
+		"the Machine was healthy": {func(_ *planner, r *rules) {
+			r.Machines[1].Joined, r.Machines[1].Unhealthy = true, ""
+		}, Trial{}},
+		"an earlier one is healthy": {func(_ *planner, r *rules) { r.Machines[0].Gated = true }, before},
+		"its first host fails": {func(_ *planner, r *rules) { r.Machines[1].HostFailed = "gone" },
+			Trial{Revision: "new", Host: "new", Failed: "new"}},
+		"its first host fails as it begins": {func(_ *planner, r *rules) {
+			r.Trial, r.Machines[1].HostFailed, r.Machines[1].Host = Trial{}, "gone", "prod/h1"
+		}, Trial{Revision: "new", Host: "prod/h1", Failed: "new"}},
+		"another one is tried": {func(_ *planner, r *rules) {
+			r.Trial = Trial{Revision: "new", Host: "prod/h1", Failed: "gone"}
+		}, Trial{Revision: "new", Host: "prod/h1", Since: minute}},
+		"another one fails": {func(_ *planner, r *rules) {
+			r.Trial, r.Machines[1].HostFailed = Trial{Revision: "new", Host: "prod/h1", Failed: "gone"}, "gone"
+		}, Trial{Revision: "new", Host: "prod/h1", Since: minute}},
+		"the first one fails with another Machine": {func(_ *planner, r *rules) {
+			r.Trial = Trial{Revision: "new", Host: "prod/h1", Failed: "gone", Since: eight}
+			r.Machines[1].HostFailed, r.Machines[1].Host = "gone", "prod/h1"
+		}, Trial{Revision: "new", Host: "prod/h1", Failed: "new"}},
+		"it fails with that after others were tried": {func(_ *planner, r *rules) {
+			r.Trial = Trial{Revision: "new", Host: "prod/h1", Since: eight}
+			r.Machines[1].HostFailed, r.Machines[1].Host = "gone", "prod/h1"
+		}, Trial{Revision: "new", Host: "prod/h1", Since: eight}},
+	} {
+		r := &rules{Pool: Pool{Name: "blue", Replicas: 1, Revision: "new", Completed: "old", Trial: before,
+			Machines: []Machine{{Name: "old", Outdated: true, Hosted: true, Joined: true},
+				{Name: "new", Admitted: eight, Hosted: true, Gated: true, Unhealthy: "it is being provisioned"}}}}
+		p := &planner{now: minute.Add(time.Millisecond), policy: &quoinv1.RolloutPolicySpec{}}
+		c.change(p, r)
+		NewWithT(t).Expect(p.trial(r)).To(Equal(c.want), name)
+	}
+}
+
+// A template fails when its time is over, of a pool that is to be set back, with the first Machine that says so.
+func TestWhenATemplateFails(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*planner, *rules)
+		failed bool
+		again  time.Duration
+	}{
+		"its time is over":       {func(*planner, *rules) {}, true, 0},
+		"a second is left":       {func(_ *planner, r *rules) { r.Trial.Since = eight.Add(time.Second) }, false, time.Second},
+		"nothing is set back":    {func(_ *planner, r *rules) { r.onFailure = "" }, false, 0},
+		"there is no deadline":   {func(p *planner, _ *rules) { p.policy.DeadlineSeconds = nil }, false, 0},
+		"nothing is tried":       {func(_ *planner, r *rules) { r.Revision = "" }, false, 0},
+		"it has no host":         {func(_ *planner, r *rules) { r.Machines[1].Hosted = false }, false, 0},
+		"it is of another one":   {func(_ *planner, r *rules) { r.Machines[1].Outdated = true }, false, 0},
+		"it may soak as long":    {func(_ *planner, r *rules) { r.Machines[1].Joined = true }, false, time.Minute},
+		"its host fails":         {func(_ *planner, r *rules) { r.Machines[1].HostFailed = "gone" }, false, 0},
+		"the first host is late": {func(_ *planner, r *rules) { r.Trial.Host = "new" }, true, 0},
+		"the first host fails beside another": {func(_ *planner, r *rules) {
+			r.Trial.Host, r.Machines[1].HostFailed = "new", "gone"
+			r.Machines = append(r.Machines, Machine{Name: "newer", Hosted: true, Gated: true})
+		}, false, 0},
+		"the first host fails again, and no other one is tried": {func(_ *planner, r *rules) {
+			r.Trial.Host, r.Machines[1].HostFailed = "new", "gone"
+		}, true, 0},
+	} {
+		g := NewWithT(t)
+		r := &rules{Pool: Pool{Name: "blue", Replicas: 1, Revision: "new", Completed: "old",
+			Trial: Trial{Revision: "new", Since: eight},
+			Machines: []Machine{{Name: "old", Outdated: true, Hosted: true, Joined: true},
+				{Name: "new", Admitted: eight, Hosted: true, Gated: true, Unhealthy: "ill"}}},
+			onFailure: quoinv1.RolloutFailureRollback, soak: time.Minute}
+		policy := &quoinv1.RolloutPolicySpec{DeadlineSeconds: ptr.To[int32](600)}
+		p := &planner{now: eight.Add(10 * time.Minute), policy: policy}
+		c.change(p, r)
+		p.fails(r, r.Machines[1], "it is ill")
+		p.fails(r, r.Machines[1], "it is still ill")
+		want := []Failure(nil)
+		if c.failed {
+			want = []Failure{{Pool: "blue", Machine: "new", To: "old", Why: "Machine new does not count: it is ill"}}
+		}
+		g.Expect(p.result.Failures).To(Equal(want), name)
+		g.Expect(p.result.Again).To(Equal(c.again), name)
+	}
+	p := &planner{}
+	for _, name := range []string{"blue", "green", "blue"} {
+		p.fail(&rules{Pool: Pool{Name: name}}, Machine{Name: "m"}, "ill")
+	}
+	NewWithT(t).Expect(p.result.Failures).To(HaveLen(2), "one of each pool")
+}
