@@ -13,10 +13,13 @@ import (
 	"crypto/x509/pkix"
 	"encoding/pem"
 	"errors"
+	"io"
 	"math/big"
 	"net"
+	"net/http"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -85,8 +88,9 @@ type fakeCluster struct {
 	deletions int
 	// stuck is a member that completes no read through the quorum.
 	stuck uint64
-	// remembered is what is listed without a quorum, in place of members.
+	// remembered is what is listed without a quorum, in place of members. Forgetful members list nothing then.
 	remembered []*pb.Member
+	forgetful  bool
 }
 
 // fakeMember serves one member's RPCs over TLS.
@@ -119,6 +123,9 @@ func (f *fakeMember) MemberList(ctx context.Context, request *pb.MemberListReque
 	defer f.cluster.mu.Unlock()
 	if request.Linearizable && f.cluster.noQuorum {
 		return nil, status.Error(codes.FailedPrecondition, "etcdserver: no leader")
+	}
+	if !request.Linearizable && f.cluster.forgetful {
+		return nil, status.Error(codes.Internal, "the database is closed")
 	}
 	members := f.cluster.members
 	if !request.Linearizable && f.cluster.remembered != nil {
@@ -222,7 +229,7 @@ func TestReadPutsAnswersTogether(t *testing.T) {
 		PeerAddresses: []string{"10.0.0.1"},
 		Size:          1000, Version: "3.6.14", ReportedBy: "a"}))
 	g.Expect(read.Members[1].Answers).To(BeFalse())
-	g.Expect(read.Members[1].Problem).To(ContainSubstring("host is off"))
+	g.Expect(read.Members[1].Problem).To(And(HavePrefix("node b: "), ContainSubstring("host is off")))
 	g.Expect(read.Members[1].Alarms).To(ConsistOf("NOSPACE"))
 	g.Expect(read.Members[1].PeerAddresses).To(ConsistOf("fd00::2"))
 	g.Expect(read.Members[2].Learner).To(BeTrue())
@@ -277,6 +284,63 @@ func TestReadDoesNotWaitForOneThatHangsWhenOthersAgree(t *testing.T) {
 		g.Expect(err).NotTo(HaveOccurred())
 		g.Expect(read.Members[1].Problem).NotTo(ContainSubstring(errLate.Error()), "without a quorum everybody is waited for")
 	})
+}
+
+// counting is an endpoint whose host tells how often it has written to its disk, once it was connected to for the rest.
+func counting(t *testing.T, ca *authority, endpoint Endpoint) Endpoint {
+	t.Helper()
+	listener := bufconn.Listen(1 << 20)
+	server := &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(
+		func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = io.WriteString(w, "etcd_disk_wal_fsync_duration_seconds_count 3\n"+
+				"etcd_disk_backend_commit_duration_seconds_count 4\n")
+		}), TLSConfig: &tls.Config{MinVersion: tls.VersionTLS12,
+		Certificates: []tls.Certificate{ca.serving(t, endpoint.Name)}}}
+	go func() { _ = server.ServeTLS(listener, "", "") }()
+	t.Cleanup(func() { _ = server.Close() })
+	var connected atomic.Bool
+	return Endpoint{Name: endpoint.Name, Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
+		if connected.Swap(true) {
+			return listener.DialContext(ctx)
+		}
+		return endpoint.Dial(ctx, network, address)
+	}}
+}
+
+// What a voter that hangs has written to its disk is asked for a second after another one has answered, and is known
+// whether the voter says something later or nothing at all.
+func TestOneThatHangsIsAskedHowOftenItHasWritten(t *testing.T) {
+	for name, c := range map[string]struct {
+		silent     bool
+		reportedBy string
+		took       time.Duration
+	}{
+		"it tells its status": {reportedBy: "b", took: quorumReadTimeout},
+		"it tells nothing":    {silent: true, took: stragglers},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				g := NewWithT(t)
+				ca, cluster := newAuthority(t), three()
+				cluster.stuck = 2
+				b := start(t, ca, cluster, 2, "b", "b")
+				if c.silent {
+					b.Dial = func(ctx context.Context, _, _ string) (net.Conn, error) {
+						<-ctx.Done()
+						return nil, ctx.Err()
+					}
+				}
+				began := time.Now()
+				read, err := Client{}.Read(t.Context(), []Endpoint{start(t, ca, cluster, 1, "a", "a"), counting(t, ca, b)},
+					credentialsOf(t, ca))
+				g.Expect(err).NotTo(HaveOccurred())
+				g.Expect(time.Since(began)).To(Equal(c.took))
+				g.Expect(read.Members[1].Hangs).To(BeTrue())
+				g.Expect(read.Members[1].Syncs).To(BeEquivalentTo(7))
+				g.Expect(read.Members[1].ReportedBy).To(Equal(c.reportedBy))
+			})
+		})
+	}
 }
 
 // What one member remembers is no list beside that of a quorum.
@@ -339,6 +403,11 @@ func TestReadWithoutQuorumTellsWhatIsRemembered(t *testing.T) {
 	g.Expect(read.Members).To(HaveLen(3))
 	g.Expect(read.Members[0].Answers).To(BeFalse())
 	g.Expect(read.Members[0].Problem).To(ContainSubstring("no leader"))
+
+	cluster.forgetful = true
+	_, err = Client{}.Read(t.Context(), []Endpoint{start(t, ca, cluster, 1, "a", "a")}, credentialsOf(t, ca))
+	g.Expect(err).To(MatchError(And(HavePrefix("no etcd member answered: node a: listing members: "),
+		ContainSubstring("the database is closed"))))
 }
 
 // A list is believed when a quorum confirmed it, and nobody else speaks for a quorum of others, or remembers others and

@@ -11,7 +11,6 @@ import (
 	"net"
 	"net/url"
 	"slices"
-	"sort"
 	"strings"
 	"time"
 
@@ -227,14 +226,12 @@ var errLate = fmt.Errorf("no answer %s after the others", stragglers)
 func ask(ctx context.Context, endpoint Endpoint, credentials Credentials) answer {
 	result := answer{endpoint: endpoint.Name}
 	client, err := connect(ctx, endpoint, credentials)
-	if err != nil {
-		result.err = err
-		return result
+	if err == nil {
+		defer func() { _ = client.Close() }()
+		result.status, err = memberStatus(ctx, client)
 	}
-	defer func() { _ = client.Close() }()
-
-	if result.status, result.err = memberStatus(ctx, client); result.err != nil {
-		result.err = fmt.Errorf("node %s: %w", endpoint.Name, result.err)
+	if err != nil {
+		result.err = fmt.Errorf("node %s: %w", endpoint.Name, err)
 		return result
 	}
 	quorum, cancel := context.WithTimeout(ctx, quorumReadTimeout)
@@ -289,7 +286,7 @@ func combine(answers []answer) (Cluster, error) {
 		member := best.member(listed, byID[listed.ID], byName[listed.Name], furthest)
 		cluster.Members = append(cluster.Members, member)
 	}
-	sort.Slice(cluster.Members, func(i, j int) bool { return cluster.Members[i].ID < cluster.Members[j].ID })
+	slices.SortFunc(cluster.Members, func(a, b Member) int { return cmp.Compare(a.ID, b.ID) })
 	return cluster, nil
 }
 
@@ -308,11 +305,7 @@ func (a *answer) member(listed *pb.Member, said, asked *answer, furthest uint64)
 	}
 	if said != nil {
 		member.ReportedBy, member.Size, member.Version = said.endpoint, said.status.DbSize, said.status.Version
-		if applied := said.status.RaftAppliedIndex; applied < furthest {
-			member.Lag = furthest - applied
-		}
-	}
-	if said != nil {
+		member.Lag = furthest - min(furthest, said.status.RaftAppliedIndex)
 		asked = said
 	}
 	switch {

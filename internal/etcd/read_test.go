@@ -39,25 +39,28 @@ func TestAnswersAreCombined(t *testing.T) {
 		{ID: 3, Name: "c", ReportedBy: "c", Answers: true, Size: 3, Version: "3.6", Learner: true}}}),
 		"the first list of a quorum, and a learner reads nothing through it without hanging")
 
-	// Without a quorum nobody hangs, and who sees no leader does not answer.
-	read, err = combine([]answer{listed(told("a", 1, 0, 9, 9), false, a, b), told("b", 2, 1, 9, 9),
+	// Without a quorum nobody hangs, and who sees no leader does not answer. One may apply more than it told of its log.
+	read, err = combine([]answer{listed(told("a", 1, 0, 9, 9), false, a, b), told("b", 2, 1, 9, 10),
 		{endpoint: "c", err: errors.New("off")}})
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(read).To(Equal(Cluster{Members: []Member{
 		{ID: 1, Name: "a", ReportedBy: "a", Size: 1, Version: "3.6", Problem: "it sees no leader"},
 		{ID: 2, Name: "b", ReportedBy: "b", Size: 2, Version: "3.6", Answers: true}}}))
 
-	// One whose database hangs does not tell its status, and its host says how far its disk has come.
+	// One whose database hangs does not tell its status, and its host says how far its disk has come. One that others do
+	// not know by name says itself which one it is.
 	const disk = "it completes no read through the quorum, though others do: look at its disk"
-	hangs, mute := told("b", 2, 1, 9, 9), answer{endpoint: "d", syncs: 7, err: errors.New("late")}
+	hangs, mute := told("b", 2, 1, 9, 9), answer{endpoint: "d", syncs: 1, err: errors.New("late")}
 	hangs.syncs = 4
 	read, err = combine([]answer{listed(told("a", 1, 1, 9, 9), true, a, b, c, &pb.Member{ID: 4, Name: "d"},
-		&pb.Member{ID: 5, Name: "e"}), hangs, {endpoint: "c", err: errors.New("off")}, mute})
+		&pb.Member{ID: 5, Name: "e"}, &pb.Member{ID: 6}), hangs, {endpoint: "c", err: errors.New("off")}, mute,
+		told("f", 6, 1, 9, 9)})
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(read.Members[1]).To(Equal(Member{ID: 2, Name: "b", ReportedBy: "b", Size: 2, Version: "3.6", Hangs: true,
 		Syncs: 4, Problem: disk}))
 	g.Expect(read.Members[2:]).To(Equal([]Member{{ID: 3, Name: "c", Learner: true, Problem: "off"},
-		{ID: 4, Name: "d", Hangs: true, Syncs: 7, Problem: disk}, {ID: 5, Name: "e"}}))
+		{ID: 4, Name: "d", Hangs: true, Syncs: 1, Problem: disk}, {ID: 5, Name: "e"},
+		{ID: 6, ReportedBy: "f", Size: 6, Version: "3.6", Hangs: true, Problem: disk}}))
 
 	_, err = combine(nil)
 	g.Expect(err).To(MatchError("no host of an etcd member is known"))
