@@ -60,7 +60,7 @@ func (t *deliberation) compare(planned []quoinv1.UpgradeStep) (difference string
 		if len(listed) == 0 {
 			return fmt.Sprintf("what it listed is done, and %d more steps are left", len(left)), false
 		}
-		t.unlisted = max(0, len(left)-len(listed)) + 1 // the look at the end
+		t.unlisted = len(left) - len(listed) + 1 // the look at the end
 		left = left[:min(len(left), len(listed))]
 	}
 	difference = changed(listed, left)
