@@ -4,7 +4,12 @@
 package controlplane
 
 import (
+	"cmp"
+	"context"
 	"encoding/json"
+	"errors"
+	"reflect"
+	"slices"
 	"testing"
 
 	. "github.com/onsi/gomega"
@@ -14,7 +19,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	clusterctlv1 "sigs.k8s.io/cluster-api/cmd/clusterctl/api/v1alpha3"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
@@ -61,12 +68,9 @@ func TestClusterDeletion(t *testing.T) {
 			if c.deleting {
 				goes(cluster)
 			}
-			raw, err := json.Marshal(cluster)
-			g.Expect(err).NotTo(HaveOccurred())
 			webhook := &ClusterDeletionWebhook{Reader: builder.Build(), decoder: admission.NewDecoder(scheme)}
 
-			response := webhook.Handle(t.Context(), admission.Request{AdmissionRequest: admissionv1.AdmissionRequest{
-				Operation: admissionv1.Delete, Namespace: "prod", OldObject: runtime.RawExtension{Raw: raw}}})
+			response := webhook.Handle(t.Context(), deletionOf(t, cluster))
 
 			g.Expect(response.Allowed).To(Equal(c.refusal == ""))
 			if c.refusal != "" {
@@ -80,6 +84,63 @@ func TestClusterDeletionThatCannotBeJudged(t *testing.T) {
 	g := NewWithT(t)
 	webhook := &ClusterDeletionWebhook{decoder: admission.NewDecoder(runtime.NewScheme())}
 	g.Expect(webhook.Handle(t.Context(), admission.Request{}).Result.Code).To(BeEquivalentTo(400))
+	ofPlane := &ControlPlaneDeletionWebhook{decoder: webhook.decoder}
+	g.Expect(ofPlane.Handle(t.Context(), admission.Request{}).Result.Code).To(BeEquivalentTo(400))
+
+	scheme := clienttest.Scheme(corev1.AddToScheme, clusterv1.AddToScheme, controlplanev1.AddToScheme)
+	cluster := &clusterv1.Cluster{TypeMeta: metav1.TypeMeta{APIVersion: clusterv1.GroupVersion.String(), Kind: "Cluster"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "prod", Name: "c",
+			Annotations: map[string]string{controlplanev1.ProtectAnnotation: ""}}}
+	plane := &controlplanev1.QuoinControlPlane{
+		TypeMeta: metav1.TypeMeta{APIVersion: controlplanev1.GroupVersion.String(), Kind: "QuoinControlPlane"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "prod", Name: "cp", OwnerReferences: []metav1.OwnerReference{
+			{APIVersion: clusterv1.GroupVersion.String(), Kind: "Cluster", Name: "c", UID: "2"}}}}
+	reader := tired(fake.NewClientBuilder().WithScheme(scheme).WithObjects(cluster), &corev1.Namespace{}).Build()
+	webhook.Reader, webhook.decoder = reader, admission.NewDecoder(scheme)
+	ofPlane.Reader, ofPlane.decoder = reader, webhook.decoder
+	expectTired(t, webhook.Handle(t.Context(), deletionOf(t, cluster)))
+	expectTired(t, ofPlane.Handle(t.Context(), deletionOf(t, plane)))
+	ofPlane.Reader = tired(fake.NewClientBuilder().WithScheme(scheme), &clusterv1.Cluster{}).Build()
+	expectTired(t, ofPlane.Handle(t.Context(), deletionOf(t, plane)))
+}
+
+// deletionOf an object, as an API server asks for it.
+func deletionOf(t *testing.T, object client.Object) admission.Request {
+	t.Helper()
+	raw, err := json.Marshal(object)
+	NewWithT(t).Expect(err).NotTo(HaveOccurred())
+	return admission.Request{AdmissionRequest: admissionv1.AdmissionRequest{Operation: admissionv1.Delete,
+		Namespace: object.GetNamespace(), OldObject: runtime.RawExtension{Raw: raw}}}
+}
+
+// tired has the client fail to read objects and lists of these types.
+func tired(builder *fake.ClientBuilder, failing ...runtime.Object) *fake.ClientBuilder {
+	fails := func(object runtime.Object) error {
+		if slices.ContainsFunc(failing, func(broken runtime.Object) bool {
+			return reflect.TypeOf(broken) == reflect.TypeOf(object)
+		}) {
+			return errors.New("the API server is tired")
+		}
+		return nil
+	}
+	return builder.WithInterceptorFuncs(interceptor.Funcs{
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, object client.Object,
+			options ...client.GetOption) error {
+			return cmp.Or(fails(object), c.Get(ctx, key, object, options...))
+		},
+		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, options ...client.ListOption) error {
+			return cmp.Or(fails(list), c.List(ctx, list, options...))
+		},
+	})
+}
+
+// expectTired holds a response against what whoever cannot see answers.
+func expectTired(t *testing.T, response admission.Response) {
+	t.Helper()
+	g := NewWithT(t)
+	g.Expect(response.Allowed).To(BeFalse())
+	g.Expect(response.Result.Code).To(BeEquivalentTo(500))
+	g.Expect(response.Result.Message).To(ContainSubstring("the API server is tired"))
 }
 
 // The control plane of a protected Cluster is no way around the protection.
@@ -138,12 +199,9 @@ func TestControlPlaneDeletion(t *testing.T) {
 			if c.plane != nil {
 				c.plane(plane)
 			}
-			raw, err := json.Marshal(plane)
-			g.Expect(err).NotTo(HaveOccurred())
 			webhook := &ControlPlaneDeletionWebhook{Reader: builder.Build(), decoder: admission.NewDecoder(scheme)}
 
-			response := webhook.Handle(t.Context(), admission.Request{AdmissionRequest: admissionv1.AdmissionRequest{
-				Operation: admissionv1.Delete, Namespace: "prod", OldObject: runtime.RawExtension{Raw: raw}}})
+			response := webhook.Handle(t.Context(), deletionOf(t, plane))
 
 			g.Expect(response.Allowed).To(Equal(!c.refused), "%v", response.Result)
 			if c.refused {

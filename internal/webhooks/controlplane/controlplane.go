@@ -106,13 +106,9 @@ func (w *ControlPlaneWebhook) ValidateUpdate(
 		follows = reached
 	}
 	reasons = append(reasons, follows...)
-	frozen, err := validateClusterConfigurationFollows(
+	reasons = append(reasons, validateClusterConfigurationFollows(
 		path.Child("kubeadmConfigSpec", "clusterConfiguration"),
-		&before.Spec.KubeadmConfigSpec.ClusterConfiguration, &after.Spec.KubeadmConfigSpec.ClusterConfiguration)
-	if err != nil {
-		return nil, err
-	}
-	reasons = append(reasons, frozen...)
+		&before.Spec.KubeadmConfigSpec.ClusterConfiguration, &after.Spec.KubeadmConfigSpec.ClusterConfiguration)...)
 	return warnings, refuse(after, append(reasons, validateDNSFollows(before, after)...))
 }
 

@@ -132,7 +132,12 @@ func TestControlPlaneSpec(t *testing.T) {
 		"4 replicas": {replicas(4), "use an odd number, 3 or 5"},
 		"1 replica, remove first": {func(c *controlplanev1.QuoinControlPlane) { replicas(1)(c); removeFirst(c) },
 			"set spec.rollout.strategy to Surge or Auto"},
-		"3 replicas, remove first":  {func(c *controlplanev1.QuoinControlPlane) { replicas(3)(c); removeFirst(c) }, ""},
+		"3 replicas, remove first": {func(c *controlplanev1.QuoinControlPlane) { replicas(3)(c); removeFirst(c) }, ""},
+		"2 replicas, external etcd, remove first": {func(c *controlplanev1.QuoinControlPlane) {
+			replicas(2)(c)
+			externalEtcd(c)
+			removeFirst(c)
+		}, "2 replicas leave nothing to rely on"},
 		"2 replicas, external etcd": {func(c *controlplanev1.QuoinControlPlane) { replicas(2)(c); externalEtcd(c) }, ""},
 		"0 replicas, external etcd": {func(c *controlplanev1.QuoinControlPlane) { replicas(0)(c); externalEtcd(c) },
 			"at least one replica"},
@@ -247,6 +252,17 @@ func TestControlPlaneVersionFollowsWhatRuns(t *testing.T) {
 			expectRefusal(t, err, c.refusal)
 		})
 	}
+}
+
+// What a newer release would not admit is labeled, paused and moved all the same.
+func TestAnEditThatLeavesTheSpecIsNotRefused(t *testing.T) {
+	labeled := func(c *controlplanev1.QuoinControlPlane) { c.Labels = map[string]string{"a": "b"} }
+	_, err := (&ControlPlaneWebhook{}).ValidateUpdate(t.Context(), controlPlane(version("latest")),
+		controlPlane(version("latest"), labeled))
+	expectRefusal(t, err, "")
+	_, err = (&ControlPlaneWebhook{}).ValidateUpdate(t.Context(), controlPlane(version("latest")),
+		controlPlane(version("latest"), labeled, replicas(3)))
+	expectRefusal(t, err, "such as v1.36.3")
 }
 
 func TestControlPlaneScaleByEdit(t *testing.T) {

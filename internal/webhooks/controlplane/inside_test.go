@@ -12,6 +12,7 @@ import (
 	. "github.com/onsi/gomega"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	bootstrapv1 "sigs.k8s.io/cluster-api/api/bootstrap/kubeadm/v1beta2"
@@ -193,9 +194,48 @@ func TestAClusterThatDoesNotAnswerIsNotCompared(t *testing.T) {
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(warnings).To(BeEmpty())
 	g.Expect(raised.edit(t, nil)).To(BeEmpty())
+	retagged := insideEdit{from: "v1.36.3", to: "v1.36.3", after: etcdTag("3.6.9-0")}
+	warnings, err = retagged.edit(t, func(context.Context, client.ObjectKey) (client.Reader, error) {
+		return nil, errors.New("no route")
+	})
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(warnings).To(ConsistOf(ContainSubstring("no route")))
+	asked := func(context.Context, client.ObjectKey) (client.Reader, error) { return nil, errors.New("asked") }
 	raised.none = true
-	g.Expect(raised.edit(t, func(context.Context, client.ObjectKey) (client.Reader, error) {
-		return nil, errors.New("asked")
-	})).To(BeEmpty(),
-		"nothing runs that could tell")
+	g.Expect(raised.edit(t, asked)).To(BeEmpty(), "nothing runs that could tell")
+	skipped := insideEdit{from: "v1.35.4", to: "v1.37.0"}
+	warnings, err = skipped.edit(t, asked)
+	expectRefusal(t, err, "go to v1.36 first")
+	g.Expect(warnings).To(BeEmpty(), "it is refused in any case")
+}
+
+// Whoever cannot see cannot judge, and an edit of something else needs no judgement.
+func TestAVersionThatCannotBeJudged(t *testing.T) {
+	estate := estatetest.Estate{Tool: "v1.31.0", Clusters: clusters{"c1": "v1.30.0"}}
+	ofCluster := func(c *controlplanev1.QuoinControlPlane) {
+		c.Labels = map[string]string{clusterv1.ClusterNameLabel: "c1"}
+		c.OwnerReferences = []metav1.OwnerReference{{Kind: "Cluster", Name: "c1"}}
+	}
+	before := controlPlane(ofCluster, version("v1.30.0"), running("v1.30.0"))
+	for _, broken := range []client.ObjectList{nil, &clusterv1.MachineList{}, &clusterv1.ClusterList{}} {
+		g := NewWithT(t)
+		failing := []runtime.Object{&clusterv1.Cluster{}}
+		if broken != nil {
+			failing = []runtime.Object{broken}
+		}
+		scheme := clienttest.Scheme(clientgoscheme.AddToScheme, clusterv1.AddToScheme)
+		webhook := &ControlPlaneWebhook{Reader: tired(fake.NewClientBuilder().WithScheme(scheme).
+			WithObjects(estate.Objects("prod")...), failing...).Build()}
+		_, err := webhook.ValidateUpdate(t.Context(), before, controlPlane(ofCluster, version("v1.31.0")))
+		g.Expect(err).To(MatchError(ContainSubstring("the API server is tired")), "%T", broken)
+		_, err = webhook.ValidateUpdate(t.Context(), before, controlPlane(ofCluster, version("v1.30.0"), replicas(3)))
+		g.Expect(err).NotTo(HaveOccurred())
+		if broken == nil {
+			_, err = webhook.ValidateCreate(t.Context(), before)
+			g.Expect(err).To(MatchError(ContainSubstring("the API server is tired")))
+		}
+	}
+	unknown := insideEdit{from: "v1.36.3", to: "v1.37.0", policy: "Soon"}
+	_, err := unknown.edit(t, nil)
+	expectRefusal(t, err, "spec.version: Forbidden: annotation "+skew.PolicyAnnotation+" of Cluster c1")
 }

@@ -7,7 +7,6 @@ import (
 	"fmt"
 
 	"github.com/coredns/corefile-migration/migration"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	bootstrapv1 "sigs.k8s.io/cluster-api/api/bootstrap/kubeadm/v1beta2"
 	kcpv1 "sigs.k8s.io/cluster-api/api/controlplane/kubeadm/v1beta2"
@@ -94,7 +93,7 @@ func validateDNSFollows(before, after *controlplanev1.QuoinControlPlane) field.E
 // their like). Everything else in a KubeadmConfigSpec is part of a Machine's own bootstrap data and simply follows.
 func validateClusterConfigurationFollows(
 	path *field.Path, before, after *bootstrapv1.ClusterConfiguration,
-) (field.ErrorList, error) {
+) field.ErrorList {
 	var reasons field.ErrorList
 	if before.Etcd.External.IsDefined() != after.Etcd.External.IsDefined() {
 		reasons = append(reasons, field.Forbidden(path.Child("etcd", "external"),
@@ -102,14 +101,14 @@ func validateClusterConfigurationFollows(
 	}
 	changes, err := webhooks.Changes(withFollowing(before, after), after)
 	if err != nil {
-		return nil, apierrors.NewInternalError(err)
+		return append(reasons, field.InternalError(path, err))
 	}
 	for _, change := range changes {
 		reasons = append(reasons, field.Forbidden(path.Child(change), fmt.Sprintf(
 			"%s is fixed when the cluster is made, and no later Machine would follow a change: put the old value back, or "+
 				"make a new cluster", change)))
 	}
-	return reasons, nil
+	return reasons
 }
 
 // withFollowing is before with all the fields of after for which there is a mutator, and dns, which UpdateCoreDNS

@@ -165,7 +165,6 @@ func (w *MachineDeletionWebhook) observe(ctx context.Context, machine *clusterv1
 	if d.machines, err = collections.GetControlPlaneMachinesForCluster(ctx, w.Reader, cluster); err != nil {
 		return nil, fmt.Errorf("list the control-plane Machines: %w", err)
 	}
-	d.machines.Insert(machine)
 	d.stacked = !controlPlane.Spec.KubeadmConfigSpec.ClusterConfiguration.Etcd.External.IsDefined()
 	d.membership = membershipOf(controlPlane.Status.Etcd, d.machines, w.now())
 	if d.holdsNothing() {

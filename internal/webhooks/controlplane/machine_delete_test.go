@@ -5,7 +5,6 @@ package controlplane
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"testing"
@@ -24,7 +23,6 @@ import (
 	clusterctlv1 "sigs.k8s.io/cluster-api/cmd/clusterctl/api/v1alpha3"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
-	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
@@ -41,6 +39,8 @@ type estate struct {
 	plane     *controlplanev1.QuoinControlPlane
 	machines  []*clusterv1.Machine
 	hosts     []*infrav1.QuoinHost
+	// selector of hosts in the template.
+	selector *metav1.LabelSelector
 	// kubelets is what the cluster tells its kubelets; nothing in it can be read when it is empty.
 	kubelets string
 	gone     []client.Object
@@ -53,6 +53,7 @@ func newEstate(members int) *estate {
 		namespace: &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "prod"}},
 		cluster:   &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: "prod", Name: "c"}},
 		plane:     controlPlane(replicas(int32(members))),
+		selector:  &metav1.LabelSelector{MatchLabels: map[string]string{"role": "control-plane"}},
 	}
 	e.plane.Status.Etcd = &controlplanev1.EtcdStatus{Agreed: ptr.To(true),
 		ObservedTime: metav1.NewTime(noon.Add(-20 * time.Second))}
@@ -126,14 +127,12 @@ func (e *estate) scheme(t *testing.T) *runtime.Scheme {
 
 // ask deletes the first Machine.
 func (e *estate) ask(
-	t *testing.T, recorder events.EventRecorder, change func(*admissionv1.AdmissionRequest), failing ...client.Object,
+	t *testing.T, recorder events.EventRecorder, change func(*admissionv1.AdmissionRequest), failing ...runtime.Object,
 ) admission.Response {
 	t.Helper()
-	g := NewWithT(t)
 	scheme := e.scheme(t)
 	template := &infrav1.QuoinMachineTemplate{ObjectMeta: metav1.ObjectMeta{Namespace: "prod", Name: "cp"}}
-	template.Spec.Template.Spec.HostSelector = &metav1.LabelSelector{
-		MatchLabels: map[string]string{"role": "control-plane"}}
+	template.Spec.Template.Spec.HostSelector = e.selector
 	objects := []client.Object{e.namespace, e.cluster, e.plane, template}
 	for _, machine := range e.machines {
 		objects = append(objects, machine)
@@ -141,17 +140,7 @@ func (e *estate) ask(
 	for _, host := range e.hosts {
 		objects = append(objects, host)
 	}
-	builder := fake.NewClientBuilder().WithScheme(scheme).WithInterceptorFuncs(interceptor.Funcs{
-		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, object client.Object,
-			options ...client.GetOption) error {
-			for _, broken := range failing {
-				if fmt.Sprintf("%T", broken) == fmt.Sprintf("%T", object) {
-					return errors.New("the API server is tired")
-				}
-			}
-			return c.Get(ctx, key, object, options...)
-		},
-	})
+	builder := tired(fake.NewClientBuilder().WithScheme(scheme), failing...)
 	for _, object := range objects {
 		exists := true
 		for _, gone := range e.gone {
@@ -172,15 +161,12 @@ func (e *estate) ask(
 			ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "kubelet-config"},
 			Data:       map[string]string{"kubelet": e.kubelets}}), nil
 	}
-	raw, err := json.Marshal(e.machines[0])
-	g.Expect(err).NotTo(HaveOccurred())
-	request := admissionv1.AdmissionRequest{Operation: admissionv1.Delete, Namespace: "prod",
-		OldObject: runtime.RawExtension{Raw: raw},
-		UserInfo:  authenticationv1.UserInfo{Username: "jane"}}
+	request := deletionOf(t, e.machines[0])
+	request.UserInfo = authenticationv1.UserInfo{Username: "jane"}
 	if change != nil {
-		change(&request)
+		change(&request.AdmissionRequest)
 	}
-	return webhook.Handle(t.Context(), admission.Request{AdmissionRequest: request})
+	return webhook.Handle(t.Context(), request)
 }
 
 func TestMachineDeletion(t *testing.T) {
@@ -244,6 +230,11 @@ func TestMachineDeletion(t *testing.T) {
 			e.plane.Status.Etcd.Members = e.plane.Status.Etcd.Members[1:]
 			e.plane.Status.Etcd.ObservedTime = metav1.NewTime(noon.Add(-181 * time.Second))
 		}), "3m1s"},
+		"the same while the last reading is just not old": {3, movedAway(func(e *estate) {
+			e.plane.Status.Etcd.Members = e.plane.Status.Etcd.Members[1:]
+			e.plane.Status.Etcd.ObservedTime = metav1.NewTime(noon.Add(-180 * time.Second))
+			e.plane.Status.Etcd.Agreed = ptr.To(false)
+		}), ""},
 		"the same when etcd was read, and has no member of it": {3, movedAway(func(e *estate) {
 			e.plane.Status.Etcd.Members = e.plane.Status.Etcd.Members[1:]
 		}), ""},
@@ -383,6 +374,15 @@ func TestMachineDeletion(t *testing.T) {
 		"the only one, with a host of another kind": {1, func(e *estate) {
 			e.addHost(nil, infrav1.HostStateAvailable)
 		}, "free host"},
+		"the only one, with a host of any kind, which its template accepts": {1, func(e *estate) {
+			e.addHost(nil, infrav1.HostStateAvailable)
+			e.selector = nil
+		}, ""},
+		"the only one, with a host, whose template selects by what is none": {1, func(e *estate) {
+			e.addHost(nil, infrav1.HostStateAvailable)
+			e.selector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{
+				{Key: "role", Operator: "Near"}}}
+		}, "free host"},
 		"the only one, with a host in use": {1, func(e *estate) {
 			e.addHost(map[string]string{"role": "control-plane"}, infrav1.HostStateProvisioned)
 		}, "free host"},
@@ -447,6 +447,7 @@ func TestMachineDeletion(t *testing.T) {
 
 			if c.refusal == "" {
 				g.Expect(response.Allowed).To(BeTrue(), "%v", response.Result)
+				g.Expect(response.Warnings).NotTo(ContainElement(""))
 				return
 			}
 			g.Expect(response.Allowed).To(BeFalse())
@@ -490,18 +491,48 @@ func TestMachineDeletionOverride(t *testing.T) {
 	g.Expect(recorder.Events).NotTo(Receive())
 }
 
+// What is lost is said to whom the deletion is allowed, and the ways on to whom it is not, in their order.
+func TestWhatIsSaidOfAMachineDeletion(t *testing.T) {
+	g := NewWithT(t)
+	e := newEstate(1)
+	e.addHost(map[string]string{"role": "control-plane"}, infrav1.HostStateAvailable)
+	g.Expect(e.ask(t, nil, nil).Warnings).To(ConsistOf("Machine m0 holds the only vote in etcd: it stays until a " +
+		"replacement votes"))
+
+	const unread = "etcd's members are not known: the control plane has not read it yet."
+	const instead = "make a control-plane host reachable. If the cluster is lost, restore it, or delete the Cluster; to " +
+		"have fewer control-plane Machines, lower spec.replicas of QuoinControlPlane cp; to be rid of the cluster, delete " +
+		"Cluster c; to delete it all the same, annotate it with " + controlplanev1.AllowQuorumLossAnnotation + ": <reason>."
+	e = newEstate(3)
+	e.plane.Status.Etcd = nil
+	g.Expect(e.ask(t, nil, nil).Result.Message).To(Equal("Machine m0 cannot be deleted now: " + unread + " Instead: " +
+		instead))
+	goes(e.machines[1])
+	goes(e.machines[2])
+	g.Expect(e.ask(t, nil, nil).Result.Message).To(Equal("Machine m0 cannot be deleted now: " + unread +
+		" Being deleted already: m1, m2. Instead: wait until there is a replacement for m1 and m2; " + instead))
+}
+
 // Whoever cannot see cannot judge.
 func TestMachineDeletionThatCannotBeJudged(t *testing.T) {
-	for _, broken := range []client.Object{&corev1.Namespace{}, &clusterv1.Cluster{}, &controlplanev1.QuoinControlPlane{},
-		&infrav1.QuoinMachineTemplate{}} {
-		g := NewWithT(t)
-		response := newEstate(1).ask(t, events.NewFakeRecorder(1), nil, broken)
-		g.Expect(response.Allowed).To(BeFalse())
-		g.Expect(response.Result.Message).To(ContainSubstring("the API server is tired"))
+	for _, broken := range []runtime.Object{&corev1.Namespace{}, &clusterv1.Cluster{}, &controlplanev1.QuoinControlPlane{},
+		&clusterv1.MachineList{}, &infrav1.QuoinMachineTemplate{}, &infrav1.QuoinHostList{}, &corev1.Secret{}} {
+		e := newEstate(1)
+		e.addHost(map[string]string{"role": "control-plane"}, infrav1.HostStateAvailable)
+		e.hosts[0].Status.Facts = &infrav1.HostFacts{CgroupVersion: 1, KubeletOnCgroupV1: ptr.To(false)}
+		e.plane.Spec.KubeadmConfigSpec.Files = []bootstrapv1.File{{Path: "/patch",
+			ContentFrom: bootstrapv1.FileSource{Secret: bootstrapv1.SecretFileSource{Name: "patch", Key: "patch"}}}}
+		expectTired(t, e.ask(t, events.NewFakeRecorder(1), nil, broken))
 	}
 	g := NewWithT(t)
 	response := newEstate(1).ask(t, nil, func(r *admissionv1.AdmissionRequest) { r.OldObject.Raw = nil })
 	g.Expect(response.Result.Code).To(BeEquivalentTo(400))
+
+	// Whether the only voter has a host for its replacement is not asked about a learner.
+	e := newEstate(2)
+	found(quorum.MemberLearner)(e)
+	e.member(0).Role = "Learner"
+	g.Expect(e.ask(t, nil, nil, &infrav1.QuoinMachineTemplate{}).Allowed).To(BeTrue())
 }
 
 // What a move copies is no longer being deleted there, so a deletion in between would be lost.

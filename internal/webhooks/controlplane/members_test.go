@@ -23,10 +23,13 @@ func TestMembersAreRemovedByTheirIDs(t *testing.T) {
 		before, after []change
 		want          string
 	}{
-		"a member without a Machine":  {nil, []change{given("1f")}, ""},
-		"one that nobody has seen":    {nil, []change{given("abc")}, ""},
-		"one of a Machine":            {nil, []change{given("1f,8e9e05c52164694d")}, "delete the Machine"},
-		"a name":                      {nil, []change{given("n-2")}, "by their ids"},
+		"a member without a Machine": {nil, []change{given("1f")}, ""},
+		"one that nobody has seen":   {nil, []change{given("abc")}, ""},
+		"one of a Machine":           {nil, []change{given("1f,8e9e05c52164694d")}, "delete the Machine"},
+		"a name":                     {nil, []change{given("n-2")}, "by their ids"},
+		"a name, before etcd was read": {nil, []change{given("n-2"), func(c *controlplanev1.QuoinControlPlane) {
+			c.Status.Etcd = nil
+		}}, "by their ids"},
 		"another edit leaves it be":   {[]change{given("n-2")}, []change{given("n-2"), version("v1.35.5")}, ""},
 		"the annotation is taken off": {[]change{given("n-2")}, nil, ""},
 	} {

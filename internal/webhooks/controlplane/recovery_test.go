@@ -9,6 +9,7 @@ import (
 
 	. "github.com/onsi/gomega"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
@@ -52,6 +53,20 @@ func read(agreed bool, age time.Duration) change {
 	return func(c *controlplanev1.QuoinControlPlane) {
 		c.Status.Etcd = &controlplanev1.EtcdStatus{Agreed: &agreed, Voters: ptr.To[int32](3),
 			ObservedTime: metav1.NewTime(time.Now().Add(-age))}
+	}
+}
+
+// A quorum that was read is believed in for three minutes.
+func TestWhenAQuorumIsNoLongerBelievedIn(t *testing.T) {
+	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	after := controlPlane(recovered("cp-1"), read(true, 0))
+	after.Status.Etcd.Voters = nil
+	for age, refused := range map[time.Duration]string{
+		3*time.Minute - time.Second: "etcd had a quorum of 0 voters at 2026-03-01T11:57:01Z", 3 * time.Minute: "",
+	} {
+		after.Status.Etcd.ObservedTime = metav1.NewTime(now.Add(-age))
+		expectRefusal(t, validateRecovery(field.NewPath("spec", "recovery"), controlPlane(), after, now).ToAggregate(),
+			refused)
 	}
 }
 

@@ -60,5 +60,5 @@ func TestScale(t *testing.T) {
 func TestScaleOfSomethingElse(t *testing.T) {
 	g := NewWithT(t)
 	webhook := &ScaleWebhook{decoder: admission.NewDecoder(runtime.NewScheme())}
-	g.Expect(webhook.Handle(t.Context(), admission.Request{}).Allowed).To(BeFalse())
+	g.Expect(webhook.Handle(t.Context(), admission.Request{}).Result.Code).To(BeEquivalentTo(400))
 }

@@ -38,6 +38,14 @@ func TestControlPlaneTemplateSpec(t *testing.T) {
 			t.Spec.Template.Spec.MachineTemplate.ObjectMeta.Annotations = map[string]string{
 				controlplanev1.PreTerminateHookAnnotation: ""}
 		}, "spec.template.spec.machineTemplate.metadata.annotations"},
+		"a hook, of a template that was moved": {func(t *controlplanev1.QuoinControlPlaneTemplate) {
+			t.OwnerReferences = []metav1.OwnerReference{{Kind: "ClusterClass", Name: "c"}}
+			t.Spec.Template.Spec.MachineTemplate.ObjectMeta.Annotations = map[string]string{
+				controlplanev1.PreTerminateHookAnnotation: ""}
+		}, "spec.template.spec.machineTemplate.metadata.annotations"},
+		"a time that is none": {func(t *controlplanev1.QuoinControlPlaneTemplate) {
+			t.Spec.Template.Spec.Backup = &controlplanev1.EtcdBackup{Schedule: "daily"}
+		}, "spec.template.spec.backup.schedule"},
 		"a label that is none": {func(t *controlplanev1.QuoinControlPlaneTemplate) {
 			t.Spec.Template.ObjectMeta.Labels = map[string]string{"a": "not a label!"}
 		}, "spec.template.metadata.labels"},
