@@ -46,8 +46,8 @@ func unmade(set *clusterv1.MachineSet, all []clusterv1.Machine) string {
 }
 
 // skewed says why Cluster API makes no Machine of the MachineSet, beside API servers of another version; empty when it
-// does, or when that is not known. Its flag --machineset-preflight-checks is not known here: that all checks are made is
-// its default.
+// does, or when that is not known. Its flag --machineset-preflight-checks is not known here, by default all checks are
+// made.
 func skewed(
 	ctx context.Context, reader client.Reader, cluster *clusterv1.Cluster, pool *clusterv1.MachineDeployment,
 	set *clusterv1.MachineSet, runs []string,

@@ -267,8 +267,8 @@ func (s facts) remedyBlocked(target controlplane.UnhealthyMachine,
 
 // othersCarry makes sure that the others are a control plane without this one: at least one of them serves, and none is
 // on its way in. Those that are ill themselves are not waited for; their turn comes. One that is being deleted and kept
-// serves as long as it is kept, and is kept at least as long as this one is missing in etcd. What casts no vote does not
-// wait for a host that another Machine has yet to leave, which may never be released: it leaves one itself.
+// serves as long as it is kept, and is kept at least as long as this one is missing in etcd. What casts no vote waits
+// for no host that another Machine has yet to leave, which may never be released: it leaves one itself.
 func (s facts) othersCarry(target controlplane.UnhealthyMachine,
 	unhealthy []controlplane.UnhealthyMachine) *controlplane.Step {
 	hosts := s.Spare.Free > 0 || s.Spare.Pending > 0 || s.hostsLeft() && s.mayVote(target.Machine)

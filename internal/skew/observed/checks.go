@@ -16,10 +16,13 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew"
 )
 
-// StoppedBy are Cluster API's checks before it makes a Machine of the template that fail for its version beside a control
-// plane of another one, but for those that Skipped has (kubeadmVersionPreflightCheck and controlPlaneVersionPreflightCheck
-// in core/reconcilers/machineset/machineset_preflight.go). None fails for what is no version.
-func StoppedBy(cluster *clusterv1.Cluster, template clusterv1.MachineSpec, controlPlane string, skipped []string) []string {
+// StoppedBy are Cluster API's checks before it makes a Machine of the template that fail for its version beside a
+// control plane of another one, but for those that Skipped has (kubeadmVersionPreflightCheck and
+// controlPlaneVersionPreflightCheck in core/reconcilers/machineset/machineset_preflight.go). None fails for what is no
+// version.
+func StoppedBy(
+	cluster *clusterv1.Cluster, template clusterv1.MachineSpec, controlPlane string, skipped []string,
+) []string {
 	of, err := skew.Parse(template.Version)
 	is, unread := skew.Parse(controlPlane)
 	if err != nil || unread != nil {
@@ -37,9 +40,9 @@ func StoppedBy(cluster *clusterv1.Cluster, template clusterv1.MachineSpec, contr
 	})
 }
 
-// Skipped are those of Cluster API's checks that it leaves out for a MachineSet or MachineDeployment of the template: by
-// the annotation of the object itself, or else by that of its bootstrap template where that is a KubeadmConfigTemplate;
-// Cluster API asks those of other providers too.
+// Skipped are those of Cluster API's checks that it leaves out for a MachineSet or MachineDeployment of the template:
+// by the annotation of the object itself, or else by that of its bootstrap template where that is a
+// KubeadmConfigTemplate; Cluster API asks those of other providers too.
 func Skipped(
 	ctx context.Context, reader client.Reader, of client.Object, template clusterv1.MachineSpec,
 ) ([]string, error) {
