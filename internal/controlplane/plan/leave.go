@@ -79,7 +79,6 @@ func besideRelease(s facts, deleting []controlplane.Machine, wait *controlplane.
 			if step.MayProceed {
 				return step
 			}
-			held = false
 			wait.Message += ". " + step.Message
 		}
 		if held {
