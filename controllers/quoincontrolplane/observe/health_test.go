@@ -53,20 +53,20 @@ func TestSilenceIsCountedFromTheFirstMissedReading(t *testing.T) {
 	g := NewWithT(t)
 	past := history.Since[history.Standstill]{}
 	start := time.Now()
-	silent := func(at time.Duration, known, healthy bool) time.Duration {
-		m := &quorum.Membership{Known: known, Agreed: true, Members: []quorum.Member{{ID: 7, Healthy: healthy}}}
+	silent := func(at time.Duration, healthy bool) time.Duration {
+		m := &quorum.Membership{Known: true, Agreed: true, Members: []quorum.Member{{ID: 7, Healthy: healthy}}}
 		past = noteUnhealthy(past, m, start.Add(at))
 		return m.Members[0].Silent
 	}
-	g.Expect(silent(0, true, false)).To(BeZero())
-	g.Expect(silent(20*time.Second, true, false)).To(Equal(20 * time.Second))
-	silent(30*time.Second, false, false)
-	g.Expect(silent(40*time.Second, true, false)).To(Equal(40 * time.Second))
-	g.Expect(silent(50*time.Second, true, true)).To(BeZero())
-	g.Expect(silent(60*time.Second, true, false)).To(BeZero())
-	g.Expect(silent(70*time.Second, true, false)).NotTo(BeZero())
+	g.Expect(silent(0, false)).To(BeZero())
+	g.Expect(silent(20*time.Second, false)).To(Equal(20 * time.Second))
+	past = noteUnhealthy(past, &quorum.Membership{Problem: "it was not read"}, start.Add(30*time.Second))
+	g.Expect(silent(40*time.Second, false)).To(Equal(40 * time.Second))
+	g.Expect(silent(50*time.Second, true)).To(BeZero())
+	g.Expect(silent(60*time.Second, false)).To(BeZero())
+	g.Expect(silent(70*time.Second, false)).NotTo(BeZero())
 	past = history.Since[history.Standstill]{}
-	g.Expect(silent(80*time.Second, true, false)).To(BeZero())
+	g.Expect(silent(80*time.Second, false)).To(BeZero())
 }
 
 // Two readings that missed a member, with a pause between them, say nothing of the time between; nor does a clock that

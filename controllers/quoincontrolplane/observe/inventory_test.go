@@ -217,7 +217,7 @@ func TestWhatCannotBeListedIsSaid(t *testing.T) {
 }
 
 // listsOfC are those of a control plane of one Machine a on host h, of a worker w on host g, a worker v without a host,
-// and of a Machine gone that somebody stripped of its finalizer.
+// a Machine gone that somebody stripped of its finalizer, and a host kept by nobody knows whom.
 func listsOfC() (*Lists, collections.Machines) {
 	lists := &Lists{Subject: subjectC(), hostsByKey: map[client.ObjectKey]*infrav1.QuoinHost{}}
 	named := func(machine *clusterv1.Machine, version string) *clusterv1.Machine {
@@ -228,8 +228,8 @@ func listsOfC() (*Lists, collections.Machines) {
 	machine := named(machineOfC("a"), "v1.36.3")
 	worker := named(&clusterv1.Machine{ObjectMeta: metaOfC("w")}, "v1.35.4")
 	lists.all = []clusterv1.Machine{*worker, *named(&clusterv1.Machine{ObjectMeta: metaOfC("v")}, "v1.34.1"), *machine}
-	lists.hosts = []infrav1.QuoinHost{{}, {}, {}}
-	for i, name := range []string{"h", "g", "free"} {
+	lists.hosts = make([]infrav1.QuoinHost, 4)
+	for i, name := range []string{"h", "g", "free", "kept"} {
 		host := &lists.hosts[i]
 		host.Namespace, host.Name = "hosts", name
 		lists.hostsByKey[client.ObjectKeyFromObject(host)] = host
@@ -271,7 +271,7 @@ func TestAnInventoryHasThePartsOfEachMachine(t *testing.T) {
 	g.Expect(inv.versions).To(Equal(map[string]string{"i-a": "v1.36.3", "i-v": "v1.34.1", "i-w": "v1.35.4"}))
 	g.Expect(inv.unfit).To(Equal(map[string]string{"i-a": "unreachable"}), "the worker's Node is well")
 	g.Expect(inv.claimed).To(Equal(map[string]bool{"quoin://hosts/h/1": true, "quoin://hosts/g/1": true,
-		"quoin://hosts/gone/1": true, "quoin://hosts/left/1": true}))
+		"quoin://hosts/gone/1": true, "quoin://hosts/left/1": true, "quoin://hosts/kept/1": true}))
 	g.Expect(inv.Machines.Names()).To(ConsistOf("a", "gone"))
 	g.Expect(machines).To(HaveLen(1), "what was handed over stays")
 	g.Expect(inv.QuoinMachines).To(And(HaveLen(2), HaveKeyWithValue("a", HaveField("Name", "i-a")),
@@ -366,14 +366,15 @@ func TestWhichHostAMachineHas(t *testing.T) {
 	for name, test := range map[string]struct {
 		changes []func(*Inventory)
 		host    string
+		read    bool
 	}{
-		"listed":                          {nil, "h"},
-		"read":                            {[]func(*Inventory){bound("far")}, "far"},
-		"nowhere":                         {[]func(*Inventory){bound("none")}, ""},
-		"none":                            {[]func(*Inventory){unclaimed}, ""},
-		"none, whatever the Machine says": {[]func(*Inventory){unclaimed, named("quoin://hosts/h/1")}, ""},
-		"torn away":                       {[]func(*Inventory){torn}, ""},
-		"torn away, of which it is known": {[]func(*Inventory){torn, named("quoin://hosts/h/1")}, "h"},
+		"listed":                          {nil, "h", false},
+		"read":                            {[]func(*Inventory){bound("far")}, "far", true},
+		"nowhere":                         {[]func(*Inventory){bound("none")}, "", true},
+		"none":                            {[]func(*Inventory){unclaimed}, "", false},
+		"none, whatever the Machine says": {[]func(*Inventory){unclaimed, named("quoin://hosts/h/1")}, "", false},
+		"torn away":                       {[]func(*Inventory){torn}, "", false},
+		"torn away, of which it is known": {[]func(*Inventory){torn, named("quoin://hosts/h/1")}, "h", false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g, o := NewWithT(t), atNoon()
@@ -381,8 +382,11 @@ func TestWhichHostAMachineHas(t *testing.T) {
 			for _, change := range test.changes {
 				change(&o.Inventory)
 			}
-			sources := &Sources{Live: managementCluster(&infrav1.QuoinHost{
-				ObjectMeta: metav1.ObjectMeta{Namespace: "hosts", Name: "far"}})}
+			sources := &Sources{Live: &down{}}
+			if test.read {
+				sources.Live = managementCluster(&infrav1.QuoinHost{
+					ObjectMeta: metav1.ObjectMeta{Namespace: "hosts", Name: "far"}})
+			}
 			g.Expect(sources.readHosts(t.Context(), &o.Inventory, listed)).To(Succeed())
 			if test.host == "" {
 				g.Expect(o.Hosts).To(BeEmpty())
