@@ -527,3 +527,185 @@ func TestWhatIsProvedByTime(t *testing.T) {
 		NewWithT(t).Expect(r.proved(eight)).To(Equal(c.proved), name)
 	}
 }
+
+// Whether one that serves waits for its drain, since too few would serve meanwhile.
+func TestWhetherTooFewServe(t *testing.T) {
+	type given struct {
+		l    *leaver
+		pool *rules
+		m    *Machine
+	}
+	ill := func(i int) func(given) { return func(g given) { g.pool.Machines[i].Unhealthy = "ill" } }
+	counted := func(i int) func(given) { return func(g given) { g.pool.Machines[i].Outdated = false } }
+	missing := func(most int) func(given) { return func(g given) { g.pool.limits.Unavailable = most } }
+	alone := func(g given) { g.pool.Stock.Surge = 0 }
+	person := func(ago time.Duration) func(given) {
+		return func(g given) { g.m.Outdated, g.m.Deleted = false, eight.Add(-ago) }
+	}
+	flies := func(g given) {
+		g.pool.Machines = append(g.pool.Machines, Machine{Name: "d", Hosted: true, Gated: true})
+	}
+	for name, c := range map[string]struct {
+		changes []func(given)
+		want    string
+	}{
+		"one may be made":        {nil, "3 of at least 3 serve"},
+		"none comes":             {[]func(given){alone}, ""},
+		"another one goes first": {[]func(given){alone, func(g given) { g.l.opened = true }}, "3 of at least 3 serve"},
+		"one may be missing":     {[]func(given){missing(1)}, ""},
+		"one has to be missing":  {[]func(given){func(g given) { g.pool.limits.Surge = 0 }}, ""},
+		"one is missing":         {[]func(given){missing(1), ill(2)}, "2 of at least 2 serve; Machine c does not: ill"},
+		"two may be, and nothing counts": {[]func(given){missing(2), ill(2)},
+			"2 of at least 2 serve while nothing is at the present template; Machine c does not: ill"},
+		"two may be, and one counts": {[]func(given){missing(2), counted(1), ill(2)}, ""},
+		"two may be, and each is looked at": {[]func(given){missing(2), counted(1), ill(2), func(g given) {
+			g.pool.pause = quoinv1.RolloutPauseEachMachine
+		}}, "2 of at least 2 serve, because pauseAfter is EachMachine; Machine c does not: ill"},
+		"a person deleted it": {[]func(given){person(time.Minute)}, ""},
+		"a person deleted it, and one comes": {[]func(given){person(time.Minute), flies}, "3 of at least 3 serve; Machine " +
+			"d does not: it does not count yet, and more are waited for until 2026-11-23T08:00:30Z"},
+		"a person deleted it long ago": {[]func(given){person(90 * time.Second), flies}, ""},
+		"a rollout deletes them":       {[]func(given){func(g given) { g.pool.OnDelete = true }}, ""},
+		"it is written down":           {[]func(given){func(g given) { g.m.Condemned = true }}, ""},
+		"it does not serve":            {[]func(given){func(g given) { g.m.Unhealthy = "ill" }}, ""},
+		"what waits or leaves is not missed": {[]func(given){missing(1), ill(2), func(g given) {
+			left := serving("left")
+			left.Deleting, left.Leave.PreDrain = true, false
+			g.pool.Machines = append([]Machine{{Name: "waits"}, left}, g.pool.Machines...)
+		}}, "2 of at least 2 serve; Machine c does not: ill"},
+	} {
+		g := NewWithT(t)
+		pool := &rules{Pool: Pool{Name: "blue", Replicas: 3, Stock: Limits{Surge: 1},
+			Machines: []Machine{serving("a"), serving("b"), serving("c")}}, limits: Limits{Surge: 1}}
+		pool.Machines[0].Deleting = true
+		policy := &quoinv1.RolloutPolicySpec{DeadlineSeconds: ptr.To[int32](90)}
+		l := &leaver{planner: &planner{policy: policy, now: eight}, pool: pool}
+		m := pool.Machines[0]
+		for _, change := range c.changes {
+			change(given{l, pool, &m})
+		}
+		l.serving = pool.serving()
+		reason, why := l.tooFewServe(m)
+		g.Expect(why).To(Equal(c.want), name)
+		g.Expect(reason == Unavailable).To(Equal(c.want != ""), name)
+	}
+}
+
+// One whose place is taken by another one that is made now counts as drained: what was deleted beside it waits.
+func TestADrainWaitsForWhatIsReplacedFirst(t *testing.T) {
+	g := NewWithT(t)
+	person := func(name string) Machine {
+		m := serving(name)
+		m.Outdated, m.Deleting, m.Deleted, m.Leave.Node.Marked = false, true, eight, false
+		return m
+	}
+	stays := person("c")
+	stays.Deleting = false
+	s := State{Pools: []Pool{{Name: "blue", Replicas: 3, Revision: "2", Completed: "2", Stock: Limits{Surge: 1},
+		Room: Room{Hosts: 1, Replicas: 3}, Machines: []Machine{person("a"), person("b"), stays}}}}
+	policy := &quoinv1.RolloutPolicySpec{Drain: &quoinv1.RolloutDrain{}}
+	g.Expect(decided(s, policy, eight, "a")).To(HavePrefix("Replace (ReplacementFirst): another Machine is made"))
+	g.Expect(decided(s, policy, eight, "b")).To(HavePrefix("HoldDrain (MaxUnavailable): 3 of at least 3 serve"))
+	s.Pools[0].Room.Hosts = 0
+	for _, name := range []string{"a", "b"} {
+		g.Expect(decided(s, policy, eight, name)).To(HavePrefix(map[string]string{"a": "Drain (DrainStarted): its Node is",
+			"b": "HoldDrain (MaxUnavailable): 2 of at least 3 serve"}[name]))
+	}
+}
+
+// What a pool waits for whose Machines leave: what stays first, and what goes on by itself is no reason of its own.
+func TestWhatLeavingMachinesWaitFor(t *testing.T) {
+	leaves := func(action Action, reason Reason) Decision {
+		return Decision{Pool: "blue", Machine: "a", Action: action, Reason: reason, Message: string(action)}
+	}
+	other := leaves(HoldTermination, DrainFailed)
+	other.Pool = "green"
+	all := []Decision{leaves(Draining, NodeUnknown), leaves(DeletePods, NodeUnknown), leaves(Evict, NodeUnknown),
+		leaves(HoldDrain, NodeUnknown), leaves(HoldTermination, NodeUnknown)}
+	for _, c := range []struct {
+		leaves []Decision
+		reason Reason
+		says   Action
+	}{
+		{nil, "", ""},
+		{[]Decision{other, leaves(Terminate, Drained), leaves(Drain, DrainStarted)}, "", ""},
+		{all, NodeUnknown, HoldTermination},
+		{all[:4], NodeUnknown, HoldDrain},
+		{all[:3], NodeUnknown, Evict},
+		{all[:2], NodeUnknown, DeletePods},
+		{all[:1], NodeUnknown, Draining},
+		{[]Decision{other, leaves(Draining, Evicting)}, RollingOut, Draining},
+		{[]Decision{leaves(HoldTermination, DrainDelay)}, RollingOut, HoldTermination},
+		{[]Decision{leaves(HoldDrain, Interval)}, RollingOut, HoldDrain},
+		{[]Decision{leaves(HoldDrain, Tainting)}, RollingOut, HoldDrain},
+		{[]Decision{leaves(DeletePods, DrainGivenUp)}, RollingOut, DeletePods},
+		{[]Decision{leaves(HoldTermination, DrainFailed)}, DrainFailed, HoldTermination},
+	} {
+		p := &planner{result: Result{Leaves: c.leaves}}
+		reason, why := p.leaving(&rules{Pool: Pool{Name: "blue"}})
+		want := ""
+		if c.says != "" {
+			want = "Machine a: " + string(c.says)
+		}
+		NewWithT(t).Expect([]string{string(reason), why}).To(Equal([]string{string(c.reason), want}), "%+v", c)
+	}
+}
+
+// The first drain that failed is said of the policy, and the others of their pools.
+func TestWhichFailedDrainIsSaid(t *testing.T) {
+	g := NewWithT(t)
+	var s State
+	for _, name := range []string{"amber", "blue", "cyan"} {
+		m := serving(name + "-1")
+		m.Deleting, m.Leave.PreDrain, m.Leave.Began = true, name == "amber", eight.Add(-time.Hour)
+		s.Pools = append(s.Pools, Pool{Name: name, Replicas: 1, Revision: "2", Stock: Limits{Surge: 1},
+			Machines: []Machine{m}})
+	}
+	result := Plan(s, &quoinv1.RolloutPolicySpec{Drain: &quoinv1.RolloutDrain{}}, eight)
+	g.Expect(result.DrainFailed).To(HavePrefix("Machine blue-1 of MachineDeployment blue: "))
+	var reasons []Reason
+	for _, progress := range result.Progress {
+		reasons = append(reasons, progress.Reason)
+	}
+	g.Expect(reasons).To(Equal([]Reason{Unavailable, DrainFailed, DrainFailed}), "another one of amber's comes")
+}
+
+// Hooks are put on before a rollout deletes a Machine that has or may have a host, where the policy says how it leaves.
+func TestWhoseHooksAreMissing(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*rules, *Machine)
+		lacks  bool
+	}{
+		"it has both":                {func(*rules, *Machine) {}, false},
+		"it has none":                {func(_ *rules, m *Machine) { m.Leave = Leave{} }, true},
+		"it has that of its drain":   {func(_ *rules, m *Machine) { m.Leave.PreTerminate = false }, true},
+		"it has that of its end":     {func(_ *rules, m *Machine) { m.Leave.PreDrain = false }, true},
+		"it is remediated":           {func(_ *rules, m *Machine) { m.Leave = Leave{Remediated: true} }, false},
+		"it waits for its admission": {func(_ *rules, m *Machine) { m.Hosted, m.Leave = false, Leave{} }, false},
+		"the policy does not say":    {func(r *rules, m *Machine) { r.drain, m.Leave = nil, Leave{} }, false},
+	} {
+		r, m := &rules{drain: &drainRules{}}, serving("a")
+		c.change(r, &m)
+		NewWithT(t).Expect(r.unguarded(&m)).To(Equal(c.lacks), name)
+	}
+}
+
+// Nodes are tainted where Machines of the pool are being replaced, or would be but for a strategy that drains nothing.
+func TestWhetherAPoolReplaces(t *testing.T) {
+	for name, c := range map[string]struct {
+		change   func(*leaver)
+		replaces bool
+	}{
+		"another pool is rolled out":    {func(*leaver) {}, false},
+		"it is rolled out":              {func(l *leaver) { l.current = []string{"amber", "blue"} }, true},
+		"one leaves":                    {func(l *leaver) { l.pool.Machines[0].Deleting = true }, true},
+		"nothing is drained":            {func(l *leaver) { l.pool.drain.off = true }, true},
+		"it is suspended":               {func(l *leaver) { l.pool.drain.off, l.pool.suspended = true, "suspended" }, false},
+		"the control plane comes first": {func(l *leaver) { l.pool.drain.off, l.Outdated = true, "its version" }, false},
+	} {
+		l := &leaver{planner: &planner{current: []string{"amber"}}, pool: &rules{drain: &drainRules{},
+			Pool: Pool{Name: "blue", Machines: []Machine{serving("a")}}}}
+		c.change(l)
+		NewWithT(t).Expect(l.replaces()).To(Equal(c.replaces), name)
+	}
+}
