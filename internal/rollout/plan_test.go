@@ -5,6 +5,7 @@ package rollout
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -223,6 +224,7 @@ func TestWhatANewMachineWaitsFor(t *testing.T) {
 				said = append(said, line)
 			}
 			g.Expect(said).To(Equal(c.want))
+			g.Expect(result.PausedAfter == "b").To(Equal(strings.Contains(said[0], "(PausedAfter)")))
 			g.Expect(result.Cause).To(Equal(c.stalls))
 			g.Expect(result.Again).To(Equal(c.again))
 		})
@@ -367,4 +369,105 @@ func TestWhatAPlanRemembers(t *testing.T) {
 	pool.Machines = []Machine{oldOne, former}
 	g.Expect(Plan(State{Pools: []Pool{pool}}, policy, eight).Decisions).To(ContainElement(And(
 		HaveField("Machine", "former"), HaveField("Action", Count))))
+}
+
+// What is said of a pool is what it waits for with most reason, and whether Cluster API deletes Machines all the same.
+func TestWhatIsSaidOfAPool(t *testing.T) {
+	said := func(action Action, reason Reason) Decision {
+		return Decision{Pool: "blue", Machine: "a", Action: action, Reason: reason, Message: string(action)}
+	}
+	all := []Decision{said(Mark, Order), said(Keep, Order), said(Hold, Surge), said(Delete, Next), said(Count, Validated),
+		said(Admit, Next), said(Wait, Soaking)}
+	const early = ". Cluster API may delete 1 Machines all the same: set maxUnavailable of MachineDeployment blue to 0"
+	type given struct {
+		*planner
+		pool *rules
+	}
+	none := func(given) {}
+	one := func(action Action, reason Reason) []Decision { return []Decision{said(action, reason)} }
+	for name, c := range map[string]struct {
+		decided []Decision
+		change  func(given)
+		want    string
+	}{
+		"one soaks":         {all, none, "RollingOut: Machine a: Wait"},
+		"one is admitted":   {all[:6], none, "RollingOut: Machine a: Admit"},
+		"one counts":        {all[:5], none, "RollingOut: Machine a: Count"},
+		"one is deleted":    {all[:4], none, "RollingOut: Machine a: Delete"},
+		"one is held":       {all[:3], none, "MaxSurge: Machine a: Hold"},
+		"one is kept":       {all[:2], none, "NextToLeave: Machine a: Keep" + early},
+		"one is marked":     {all[:1], none, "RollingOut: Cluster API replaces Machines"},
+		"a person is asked": {one(Wait, Paused), none, "PausedAfter: Machine a: Wait" + early},
+		"one is on its way": {one(Keep, InFlight), none, "RollingOut: Machine a: Keep"},
+		"one is tried":      {one(Keep, First), none, "RollingOut: Machine a: Keep"},
+		"a drain failed":    {all, func(g given) { g.pool.failed = "it hangs" }, "DrainFailed: it hangs"},
+		"one is made first": {all, func(g given) { g.result.Leaves = one(Replace, ReplacementFirst) },
+			"ReplacementFirst: Machine a: Replace"},
+		"a person marked one": {nil, func(g given) {
+			g.pool.Machines = []Machine{{Name: "a", Hosted: true, Joined: true,
+				NeedsUpdate: "marked"}}
+		}, "LimitsConflict: Machine a is to be replaced (marked), and no Machine may be missing " +
+			"meanwhile: set the policy's maxUnavailable to 1 or more, or spec.whenNoSpare to RemoveFirst"},
+		"one is drained": {nil, func(g given) { g.result.Leaves = one(Draining, Evicting) },
+			"RollingOut: Machine a: Draining"},
+		"nothing is replaced": {nil, func(g given) { g.pool.Machines, g.pool.Completed = nil, "2" }, "UpToDate: "},
+		"it is suspended":     {nil, func(g given) { g.pool.suspended = "it rests" }, "Suspended: it rests" + early},
+		"all are there": {nil, func(g given) { g.pool.Machines = append(g.pool.Machines, countedOne, countedOne) },
+			"RollingOut: Cluster API replaces Machines"},
+	} {
+		p := &planner{policy: &quoinv1.RolloutPolicySpec{}, now: eight, current: []string{"blue"}}
+		pool := &rules{Pool: Pool{Name: "blue", Replicas: 2, Revision: "2", Completed: "1", Machines: []Machine{oldOne},
+			Stock: Limits{Surge: 1, Unavailable: 1}}, limits: Limits{Surge: 1}}
+		c.change(given{p, pool})
+		reason, why := p.summary(pool, c.decided)
+		NewWithT(t).Expect(string(reason)+": "+why).To(Equal(c.want), name)
+	}
+}
+
+// It is said that Cluster API deletes Machines where a rollout that waits does not keep it from that.
+func TestWhetherMachinesLeaveAllTheSame(t *testing.T) {
+	for name, c := range map[string]struct {
+		reason Reason
+		change func(*rules)
+		says   bool
+	}{
+		"no window is open":            {Closed, func(*rules) {}, true},
+		"there are as many as may be":  {Surge, func(*rules) {}, false},
+		"limits contradict each other": {Limited, func(*rules) {}, false},
+		"none may be missing":          {Closed, func(r *rules) { r.Stock.Unavailable = 0 }, false},
+		"the policy drains":            {Closed, func(r *rules) { r.drain = &drainRules{} }, false},
+		"no host is free":              {NoSpare, func(*rules) {}, true},
+		"no host is free for more":     {NoSpare, func(r *rules) { r.Machines = nil }, false},
+		"nothing is to be replaced":    {Closed, func(r *rules) { r.Machines = nil }, true},
+	} {
+		r := &rules{Pool: Pool{Name: "blue", Stock: Limits{Unavailable: 1}, Machines: []Machine{oldOne}}}
+		c.change(r)
+		NewWithT(t).Expect(early(r, c.reason) != "").To(Equal(c.says), name)
+	}
+}
+
+// The policy is stalled where no window is long enough for a pool, unless that is suspended; the first is said.
+func TestWhatFitsIntoNoWindow(t *testing.T) {
+	g := NewWithT(t)
+	policy := &quoinv1.RolloutPolicySpec{Windows: []quoinv1.RolloutWindow{{Start: "20:00",
+		DurationMinutes: ptr.To[int32](60)}}}
+	var pools []Pool
+	for _, name := range []string{"amber", "blue", "cyan"} {
+		pools = append(pools, Pool{Name: name, Replicas: 1, Revision: "2", Stock: Limits{Surge: 1}, Pace: Pace{2 * time.Hour},
+			Machines: []Machine{oldOne}})
+	}
+	pools[0].Paused = true
+	result := Plan(State{Pools: pools}, policy, eight)
+	g.Expect(result.Stalled).To(HavePrefix("MachineDeployment blue: a Machine takes 2h0m0s here"))
+	g.Expect(result.Cause).To(Equal(WillNotFit))
+	pools[1].Pace, pools[2].Pace = nil, nil
+	g.Expect(Plan(State{Pools: pools}, policy, eight).Stalled).To(BeEmpty())
+
+	policy.DeadlineSeconds, pools[1].Pace = ptr.To[int32](60), Pace{2 * time.Hour}
+	pools[2].Machines = append(pools[2].Machines, Machine{Name: "late", Hosted: true, Gated: true,
+		Admitted: eight.Add(-time.Hour)})
+	g.Expect(Plan(State{Pools: pools}, policy, eight).Cause).To(Equal(DeadlineExceeded), "what is stalled already is said")
+
+	policy.Strategy = ptr.To(strategy("x", ""))
+	g.Expect(Plan(State{Pools: pools}, policy, eight).Problem).To(HavePrefix("MachineDeployment amber: maxSurge: "))
 }
