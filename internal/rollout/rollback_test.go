@@ -91,6 +91,8 @@ func TestWhatIsNotRolledBack(t *testing.T) {
 	again := ok
 	again.Attempt, again.Owner, again.Field = Attempt{Failed: "new", Restored: "old"}, "flux (Apply)", "version"
 	NewWithT(t).Expect(failure.Refuse(again)).To(HaveSuffix("give it one that works. flux (Apply) writes its version"))
+	again.Owner = ""
+	NewWithT(t).Expect(failure.Refuse(again)).To(HaveSuffix("give it one that works"))
 	again = ok
 	again.Attempt = Attempt{Failed: "new", Restored: "older"}
 	NewWithT(t).Expect(failure.Refuse(again)).To(BeEmpty(), "another template was completed since")
@@ -385,6 +387,7 @@ func TestWhatLooksSayOfATemplate(t *testing.T) {
 	type state struct {
 		machine *Machine
 		record  *quoinv1.RolloutValidationStatus
+		policy  *quoinv1.RolloutPolicySpec
 	}
 	blamed := func(s state) {
 		s.record.Results = []quoinv1.RolloutCheckResult{{Name: "Pods", Status: quoinv1.RolloutCheckFailed, Message: "ill",
@@ -418,6 +421,11 @@ func TestWhatLooksSayOfATemplate(t *testing.T) {
 		}, proves: true},
 		"they are over":                {change: func(s state) { blamed(s); s.record.Since = metav1.Time{} }},
 		"it is of an earlier template": {change: func(s state) { blamed(s); s.machine.Outdated = true }},
+		"nothing is set back":          {change: func(s state) { blamed(s); s.policy.OnFailure = "" }},
+		"it is healthy for 14 minutes": {change: func(s state) {
+			blamed(s)
+			s.machine.Since = now.Add(-14 * time.Minute)
+		}},
 		"for a second less than 15 minutes": {change: func(s state) {
 			blamed(s)
 			s.record.Since = metav1.NewTime(now.Add(-899 * time.Second))
@@ -434,7 +442,7 @@ func TestWhatLooksSayOfATemplate(t *testing.T) {
 			machine := Machine{Name: "blue-2", Admitted: hour, Hosted: true, Joined: true, Gated: true, Since: hour}
 			record := &quoinv1.RolloutValidationStatus{MachineDeployment: "blue", Digest: validationDigest(policy),
 				Since: metav1.NewTime(hour), LastLookTime: metav1.NewTime(now)}
-			c.change(state{&machine, record})
+			c.change(state{&machine, record, policy})
 			pool := Pool{Name: "blue", Replicas: 1, Stock: Limits{Surge: 1}, Revision: "new", Completed: "old",
 				Trial:    Trial{Revision: "new", Since: hour},
 				Machines: []Machine{{Name: "blue-1", Outdated: true, Hosted: true, Joined: true}, machine}}
