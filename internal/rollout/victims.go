@@ -183,7 +183,7 @@ func (r *rules) says(m *Machine) string {
 func (p *planner) deletes(pool *rules) {
 	gone := map[*Machine]bool{}
 	taken := 0
-	for {
+	for range pool.Machines {
 		victim := pool.next(gone)
 		if victim == nil {
 			return

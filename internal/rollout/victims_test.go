@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/cockroachdb/datadriven"
+	. "github.com/onsi/gomega"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 	"pgregory.net/rapid"
@@ -313,4 +314,247 @@ func TestOneFailureDomainAtATime(t *testing.T) {
 		}
 		t.Fatalf("it does not end: %s\n%s", f.draw(), strings.Join(f.lines(), "\n"))
 	})
+}
+
+// Fewer Machines would be available than the policy asks for where each replacement leaves too many missing.
+func TestTooFewWouldBeAvailable(t *testing.T) {
+	const asks = "minAvailable asks for %d Machines of MachineDeployment blue, which has %d replicas"
+	for name, c := range map[string]struct {
+		onDelete                     bool
+		replicas, least, unavailable int
+		want                         string
+	}{
+		"nothing is asked for, and nothing is there": {true, 0, 0, 0, ""},
+		"one may be missing":                         {true, 2, 1, 0, ""},
+		"one is missing of one": {true, 1, 1, 0,
+			". Each replacement leaves one missing, since its strategy is OnDelete: lower minAvailable"},
+		"one is missing of two": {true, 2, 2, 0,
+			". Each replacement leaves one missing, since its strategy is OnDelete: lower minAvailable"},
+		"none is missing":        {false, 3, 3, 0, ""},
+		"as many may be missing": {false, 3, 1, 2, ""},
+		"too many may be missing": {false, 4, 3, 3,
+			". Cluster API lets 3 be missing: set maxUnavailable of MachineDeployment blue to 1, or lower minAvailable"},
+		"one may be missing of all that are asked for": {false, 1, 1, 1,
+			". Cluster API lets 1 be missing: set maxUnavailable of MachineDeployment blue to 0, or lower minAvailable"},
+		"more are asked for than there are": {false, 3, 4, 0, ": lower it, or give a percentage"},
+		"more than a rollout deletes of":    {true, 3, 4, 0, ": lower it, or give a percentage"},
+	} {
+		r := &rules{Pool: Pool{Name: "blue", Replicas: c.replicas, OnDelete: c.onDelete,
+			Stock: Limits{Unavailable: c.unavailable}}, leaving: leaving{least: c.least}}
+		if c.want != "" {
+			c.want = fmt.Sprintf(asks, c.least, c.replicas) + c.want
+		}
+		NewWithT(t).Expect(r.tooFew()).To(Equal(c.want), name)
+		if c.onDelete {
+			r.limits.Unavailable = 1
+		} else {
+			r.limits.Surge = 1
+		}
+		NewWithT(t).Expect(r.contradiction()).To(Equal(c.want), name)
+	}
+}
+
+// Where nothing may be missing and nothing is made beforehand nothing is replaced.
+func TestLimitsThatContradictEachOther(t *testing.T) {
+	for _, c := range []struct {
+		onDelete      bool
+		limits, stock Limits
+		want          string
+	}{
+		{true, Limits{Unavailable: 1}, Limits{}, ""},
+		{true, Limits{}, Limits{Unavailable: 1},
+			"the policy lets no Machine be missing, and MachineDeployment blue makes " +
+				"none beforehand, since its strategy is OnDelete: set the policy's maxUnavailable to 1 or more for it"},
+		{false, Limits{Surge: 1}, Limits{Surge: 1}, ""},
+		{false, Limits{}, Limits{Unavailable: 1}, ""},
+		{false, Limits{}, Limits{Surge: 1}, "the policy allows no surge, and MachineDeployment blue lets no Machine be " +
+			"missing: set maxUnavailable of MachineDeployment blue to 1 or more, or the policy's maxSurge"},
+	} {
+		r := &rules{Pool: Pool{Name: "blue", Replicas: 3, OnDelete: c.onDelete, Stock: c.stock}, limits: c.limits}
+		NewWithT(t).Expect(r.contradiction()).To(Equal(c.want), "%+v", c)
+	}
+}
+
+// A pool is begun whose Machines a rollout deletes and of which one is missing or on its way.
+func TestWhichPoolIsBegun(t *testing.T) {
+	counting := Machine{Hosted: true, Joined: true}
+	for name, c := range map[string]struct {
+		onDelete bool
+		replicas int
+		machines []Machine
+		way      int
+		begun    bool
+	}{
+		"one is missing":           {true, 3, []Machine{old("a", ""), counting}, 1, true},
+		"none is":                  {true, 2, []Machine{old("a", ""), counting}, 0, false},
+		"there are more":           {true, 1, []Machine{old("a", ""), counting}, 0, false},
+		"Cluster API deletes them": {false, 3, []Machine{old("a", ""), counting}, 1, false},
+		"nothing is replaced":      {true, 3, []Machine{counting}, 2, false},
+	} {
+		r := &rules{Pool: Pool{Replicas: c.replicas, OnDelete: c.onDelete, Machines: c.machines}}
+		NewWithT(t).Expect(r.onTheirWay()).To(Equal(c.way), name)
+		NewWithT(t).Expect(r.begun()).To(Equal(c.begun), name)
+	}
+}
+
+// Cluster API takes a Machine for Available that it knows as such, and that nothing speaks against.
+func TestWhichMachineIsInService(t *testing.T) {
+	pool := Pool{Machines: []Machine{old("a", "")}}
+	for _, change := range []func(*Machine){func(m *Machine) { m.Deleting = true },
+		func(m *Machine) { m.Gated = true },
+		func(m *Machine) { m.Joined = false }, func(m *Machine) { m.Unhealthy = "ill" },
+		func(m *Machine) { m.Available = false }} {
+		m := old("b", "")
+		change(&m)
+		NewWithT(t).Expect(m.inService()).To(BeFalse(), "%+v", m)
+		pool.Machines = append(pool.Machines, m)
+	}
+	NewWithT(t).Expect(pool.inService()).To(Equal(1))
+}
+
+// Nobody is marked before it is known where the first new Machine is, where Cluster API deletes none before that.
+func TestWhoIsMarkedTooEarly(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*rules, *Machine)
+		early  bool
+	}{
+		"nothing is there but outdated ones": {func(*rules, *Machine) {}, true},
+		"Cluster API may delete one":         {func(r *rules, _ *Machine) { r.Stock.Unavailable = 1 }, false},
+		"one is marked already":              {func(_ *rules, m *Machine) { m.MarkedByUs = true }, false},
+		"a mark is left over": {func(_ *rules, m *Machine) {
+			m.MarkedByUs, m.Outdated, m.Hosted = true,
+				false, false
+		}, true},
+		"one leaves":           {func(_ *rules, m *Machine) { m.Deleting = true }, false},
+		"a new one has a host": {func(_ *rules, m *Machine) { m.Outdated = false }, false},
+		"a new one has none":   {func(_ *rules, m *Machine) { m.Outdated, m.Hosted = false, false }, true},
+	} {
+		m, r := old("b", "x"), &rules{}
+		c.change(r, &m)
+		r.Machines = []Machine{old("a", "x"), m}
+		NewWithT(t).Expect(r.early()).To(Equal(c.early), name)
+	}
+}
+
+// Why a Machine is among the first is said.
+func TestWhyAMachineLeavesFirst(t *testing.T) {
+	for want, change := range map[string]func(*rules, *Machine){
+		"it is not available: nothing is lost with it": func(r *rules, m *Machine) { r.waves, m.Unhealthy = true, "ill" },
+		"failure domain x is replaced":                 func(r *rules, m *Machine) { r.waves, m.Last = true, true },
+		"failure domain (none) is replaced":            func(r *rules, m *Machine) { r.waves, m.Domain = true, "" },
+		"only those that go last are left":             func(_ *rules, m *Machine) { m.Last = true },
+		"it leaves before those that go last":          func(*rules, *Machine) {},
+	} {
+		m, r := old("a", "x"), &rules{}
+		change(r, &m)
+		NewWithT(t).Expect(r.says(&m)).To(Equal(want))
+	}
+}
+
+// Those leave first that are in the failure domain of the wave and do not go last, and of a MachineSet that has some
+// that are not available those alone.
+func TestWhoLeavesFirst(t *testing.T) {
+	last := func(m *Machine) { m.Last = true }
+	ill := func(m *Machine) { m.Unhealthy = "ill" }
+	newer := func(m *Machine) { m.Set, m.SetMade = "2", time.Unix(1, 0) }
+	for name, c := range map[string]struct {
+		waves, onDelete bool
+		a, b, c         []func(*Machine)
+		first, next     string
+	}{
+		"nobody is asked to":        {first: "all", next: "a"},
+		"a failure domain":          {waves: true, first: "bc", next: "b"},
+		"those that do not go last": {a: []func(*Machine){last}, first: "bc", next: "b"},
+		"of a failure domain":       {waves: true, b: []func(*Machine){last}, first: "c", next: "c"},
+		"all go last": {a: []func(*Machine){last}, b: []func(*Machine){last},
+			c: []func(*Machine){last}, first: "abc", next: "a"},
+		"one is not available":                {waves: true, a: []func(*Machine){ill}, first: "a", next: "a"},
+		"one that goes last is not available": {a: []func(*Machine){ill, last}, first: "a", next: "a"},
+		"one of another MachineSet is not": {waves: true, c: []func(*Machine){ill, newer}, first: "bc",
+			next: "c"},
+		"one alone of its MachineSet goes last": {a: []func(*Machine){last}, c: []func(*Machine){last, newer},
+			first: "bc", next: "b"},
+		"a rollout deletes of all MachineSets": {onDelete: true, a: []func(*Machine){last},
+			c: []func(*Machine){last, newer}, first: "b", next: "b"},
+		"one of another failure domain is not new": {waves: true, onDelete: true, a: []func(*Machine){newer},
+			first: "bc", next: "b"},
+	} {
+		g := NewWithT(t)
+		r := &rules{Pool: Pool{OnDelete: c.onDelete}, leaving: leaving{waves: c.waves}}
+		for i, changes := range [][]func(*Machine){c.a, c.b, c.c} {
+			m := old("abc"[i:i+1], []string{"x", "y", "y"}[i])
+			m.Returns = true
+			for _, change := range changes {
+				change(&m)
+			}
+			r.Machines = append(r.Machines, m)
+		}
+		first := r.first(r.old())
+		names := ""
+		for _, m := range first {
+			names += m.Name
+		}
+		if first == nil {
+			names = "all"
+		}
+		g.Expect(names).To(Equal(c.first), name)
+		g.Expect(r.next(nil).Name).To(Equal(c.next), name)
+		g.Expect(r.makesRoom().Name).To(Equal(c.next), name)
+	}
+}
+
+// When those of the first failure domain are on their way the others follow, and room is made by those alone whose
+// host a new Machine can have.
+func TestWhoFollows(t *testing.T) {
+	g := NewWithT(t)
+	r := &rules{Pool: Pool{OnDelete: true}, leaving: leaving{waves: true}}
+	r.Machines = []Machine{old("a", "x"), old("b", "y"), old("c", "x"), old("d", "z")}
+	gone := map[*Machine]bool{}
+	for _, want := range []int{0, 2, 1, 3} {
+		victim := r.next(gone)
+		g.Expect(victim).To(BeIdenticalTo(&r.Machines[want]))
+		gone[victim] = true
+	}
+	g.Expect(r.next(gone)).To(BeNil())
+	g.Expect(r.makesRoom()).To(BeNil(), "none of their hosts comes back")
+	r.Machines[1].Returns = true
+	g.Expect(r.makesRoom()).To(BeIdenticalTo(&r.Machines[1]))
+	r.Machines[1].Hosted = false
+	g.Expect(r.makesRoom()).To(BeNil(), "it waits for a host itself")
+	g.Expect(r.leaver()).To(BeNil())
+	g.Expect(r.awaits()).To(Equal("Machines that leave first are marked before Cluster API may delete any"))
+	r.Machines[2].Deleting = true
+	g.Expect(r.leaver()).To(BeIdenticalTo(&r.Machines[2]))
+	g.Expect(r.awaits()).To(Equal("Machine c leaves, and has to be gone before those begin that come after it: see its " +
+		"condition Deleting"))
+}
+
+// Cluster API learns who leaves first when it is known where the first new Machine is.
+func TestWhoIsMarked(t *testing.T) {
+	asked := quoinv1.RolloutStrategy{}
+	asked.Waves = quoinv1.RolloutWavesFailureDomain
+	fresh := Machine{Name: "new", Hosted: true, Gated: true, Departure: Departure{Domain: "x"}}
+	marked := old("a", "x")
+	marked.Marked, marked.MarkedByUs = true, true
+	for name, c := range map[string]struct {
+		onDelete bool
+		machines []Machine
+		want     []string
+	}{
+		"nothing new has a host": {false, []Machine{old("a", "x"), old("b", "y")}, nil},
+		"one has": {false, []Machine{old("a", "x"), old("b", "y"), fresh},
+			[]string{"Mark a NextToLeave: failure domain x is replaced"}},
+		"it is marked already":     {false, []Machine{marked, old("b", "y"), fresh}, nil},
+		"a rollout deletes itself": {true, []Machine{old("a", "x"), old("b", "y"), fresh}, nil},
+	} {
+		pool := Pool{Name: "blue", Replicas: 2, OnDelete: c.onDelete, Revision: "2", Completed: "1", Stock: Limits{Surge: 1},
+			Machines: c.machines}
+		policy, did := &quoinv1.RolloutPolicySpec{Strategy: &asked}, []string(nil)
+		for _, d := range Plan(State{Pools: []Pool{pool}}, policy, time.Now()).Decisions {
+			if d.Action == Mark {
+				did = append(did, fmt.Sprintf("%s %s %s: %s", d.Action, d.Machine, d.Reason, d.Message))
+			}
+		}
+		NewWithT(t).Expect(did).To(Equal(c.want), name)
+	}
 }

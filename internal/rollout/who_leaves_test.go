@@ -42,6 +42,10 @@ func TestWhatARolloutDeletes(t *testing.T) {
 	}{
 		"two at once": {nil, []string{"Delete a (Next)", "Delete b (Next)",
 			"Keep c (InFlight): 2 on their way, and 2 may be: one has to count first"}},
+		"one alone where nothing is at the present template": {func(p *Pool, _ *quoinv1.RolloutStrategy) {
+			p.Replicas, p.Machines = 3, p.Machines[:3]
+		}, []string{"Delete a (Canary)", "Keep b (Canary): the first Machine of the present template is tried alone until it " +
+			"counts"}},
 		"as many stay as are asked for": {func(_ *Pool, asked *quoinv1.RolloutStrategy) {
 			asked.MinAvailable = ptr.To(intstr.FromInt32(3))
 		}, []string{"Delete a (Next)", "Keep b (MinAvailable): 3 of 4 Machines are available, and no fewer than 3 may be: " +
@@ -67,6 +71,18 @@ func TestWhatARolloutDeletes(t *testing.T) {
 			asked.Waves = quoinv1.RolloutWavesFailureDomain
 		}, []string{"Delete a (Next)", "Keep b (WaitingForWave): failure domain x is replaced, and Machine a of it has to " +
 			"be gone before another one begins"}},
+		"one of another failure domain leaves its host": {func(p *Pool, asked *quoinv1.RolloutStrategy) {
+			asked.Waves, p.Machines[0].Deleting = quoinv1.RolloutWavesFailureDomain, true
+		}, []string{"Keep b (WaitingForWave): failure domain x is replaced, and Machine a of it has to be gone before " +
+			"another one begins"}},
+		"one of another failure domain left its host": {func(p *Pool, asked *quoinv1.RolloutStrategy) {
+			asked.Waves, p.Machines[0].Deleting = quoinv1.RolloutWavesFailureDomain, true
+			p.Machines[0].Hosted = false
+		}, []string{"Delete b (Next)", "Keep c (InFlight): Machine a is being deleted, see its condition Deleting: what " +
+			"takes its place has to count first"}},
+		"one is there above replicas": {func(p *Pool, _ *quoinv1.RolloutStrategy) {
+			p.Machines = append(p.Machines, old("d", "z"))
+		}, []string{"Keep a (MaxSurge): 4 Machines for 4 replicas, and 0 more may be: one has to leave first"}},
 		"nothing is terminated": {func(p *Pool, asked *quoinv1.RolloutStrategy) {
 			asked.DrainAndTerminate = ptr.To(false)
 			guard(p.Machines)
@@ -99,7 +115,11 @@ func TestMarksAreTakenBack(t *testing.T) {
 	g := NewWithT(t)
 	did := func(pool Pool) (did []string) {
 		for _, d := range Plan(State{Pools: []Pool{pool}}, &quoinv1.RolloutPolicySpec{}, time.Now()).Decisions {
-			did = append(did, string(d.Action)+" "+d.Machine)
+			line := string(d.Action) + " " + d.Machine
+			if d.Action == Unmark {
+				line += ": " + d.Message
+			}
+			did = append(did, line)
 		}
 		return did
 	}
@@ -110,16 +130,19 @@ func TestMarksAreTakenBack(t *testing.T) {
 		pool.Machines = append(pool.Machines, m)
 	}
 	pool.Machines[0].NeedsUpdate = "marked"
-	g.Expect(did(pool)).To(Equal([]string{"Delete a", "Unmark b"}))
+	g.Expect(did(pool)).To(Equal([]string{"Delete a", "Unmark b: it is of the present template and stays"}))
 	for _, onDelete := range []bool{false, true} {
 		for _, outdated := range []bool{false, true} {
 			m := old("a", "")
 			m.Outdated, m.Condemned = outdated, true
 			of := Pool{Name: "blue", Replicas: 1, OnDelete: onDelete, Revision: "2", Stock: Limits{Surge: 1},
 				Completed: map[bool]string{false: "2", true: "1"}[outdated], Machines: []Machine{m}}
-			want := []string{"Unmark a"}
-			if onDelete && outdated {
+			want := []string{"Unmark a: it is of the present template and stays"}
+			switch {
+			case onDelete && outdated:
 				want = []string{"Delete a"}
+			case outdated:
+				want = []string{"Unmark a: others leave first"}
 			}
 			g.Expect(did(of)).To(Equal(want), "OnDelete %t, outdated %t", onDelete, outdated)
 		}
@@ -187,13 +210,37 @@ func TestWhichFailureDomainIsReplaced(t *testing.T) {
 		return m
 	}
 	g.Expect(wave("")).To(Equal("y"), "it is the most crowded")
-	g.Expect(wave("", Machine{Name: "new", Hosted: true, Departure: Departure{Domain: "x"}})).To(Equal("x"),
-		"the new one is there")
+	fresh := Machine{Name: "new", Departure: Departure{Domain: "x"}}
+	g.Expect(wave("", fresh, old("d", "y"))).To(Equal("y"), "the new one has no host yet")
+	fresh.Hosted = true
+	g.Expect(wave("", fresh, old("d", "y"))).To(Equal("x"), "the new one is there")
+	fresh.Joined = true
+	g.Expect(wave("", fresh, old("d", "y"))).To(Equal("x"), "one that counts is there")
+	g.Expect(wave("", old("d", "x"))).To(Equal("x"), "the names decide between two that are as crowded")
 	g.Expect(wave("o--")).To(Equal("x"))
 	g.Expect(wave("to-")).To(Equal("x"), "a person marked it")
 	g.Expect(wave("ot-")).To(Equal("y"), "a person marked it")
+	g.Expect(wave("", old("d", "x"), old("e", "x"))).To(Equal("x"), "it is the most crowded")
 	g.Expect(wave("o--", goes("z"))).To(Equal("z"), "one of it leaves")
 	g.Expect(wave("o--", goes("z"), goes("y"))).To(Equal("y"), "one of it leaves, and others are to be replaced")
+	g.Expect(wave("", goes("z"), goes("w"))).To(Equal("z"), "one of it leaves first")
+	g.Expect(wave("o--", goes(""))).To(Equal("x"), "what leaves is in none")
+	left, ill, last := goes("z"), old("ill", "w"), old("last", "x")
+	left.Hosted, ill.Unhealthy, ill.Marked, last.Last = false, "gone", true, true
+	g.Expect(wave("o--", left)).To(Equal("x"), "it left its host")
+	g.Expect(wave("o--", ill)).To(Equal("x"), "nothing is lost with what is marked and broken")
+	g.Expect(wave("", last, last)).To(Equal("x"), "those that go last are there as well")
+	younger := old("younger", "x")
+	younger.Set, younger.SetMade = "2", time.Unix(1, 0)
+	r := &rules{leaving: leaving{waves: true}, Pool: Pool{Machines: []Machine{old("a", "y"), younger, younger}}}
+	g.Expect(r.wave(r.old())).To(Equal("y"), "Cluster API shrinks one MachineSet after another")
+	r.OnDelete = true
+	g.Expect(r.wave(r.old())).To(Equal("x"), "a rollout deletes of all")
+	r.Machines = []Machine{old("a", "y"), last, last}
+	g.Expect(r.wave(r.old())).To(Equal("y"), "others go before those that go last")
+	g.Expect(r.wave(nil)).To(BeEmpty())
+	r.waves = false
+	g.Expect(r.wave(r.old())).To(BeEmpty())
 }
 
 // One more counts only when Cluster API would delete nothing by it but what leaves first.
