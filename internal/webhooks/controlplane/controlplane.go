@@ -198,7 +198,7 @@ func reach(
 func validateVersionFollows(
 	path *field.Path, before *controlplanev1.QuoinControlPlane, wanted string, policies []skew.Policy, estate *skew.Estate,
 ) field.ErrorList {
-	if wanted == before.Spec.Version || len(validateVersion(path, wanted)) > 0 {
+	if wanted == before.Spec.Version {
 		return nil
 	}
 	if policies == nil {

@@ -248,7 +248,7 @@ func TestControlPlaneVersionFollowsWhatRuns(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := (&ControlPlaneWebhook{}).ValidateUpdate(t.Context(), controlPlane(version(c.from), c.status),
-				controlPlane(version(c.to)))
+				controlPlane(version(c.to), replicas(3)))
 			expectRefusal(t, err, c.refusal)
 		})
 	}

@@ -86,10 +86,9 @@ func (d *departure) members() []uint64 {
 }
 
 // holdsNothing reports whether the Machine has no Node and no member. One that was a node once, as its provider ID
-// says, has lost its status in a move or a restore: what it has is known when etcd was read.
+// says, has lost its status in a move or a restore: it is judged by what was read of etcd.
 func (d *departure) holdsNothing() bool {
-	read := d.membership.Known && d.membership.Age <= membershipMaxAge
-	return !d.machine.Status.NodeRef.IsDefined() && len(d.members()) == 0 && (d.machine.Spec.ProviderID == "" || read)
+	return !d.machine.Status.NodeRef.IsDefined() && len(d.members()) == 0 && d.machine.Spec.ProviderID == ""
 }
 
 // holdsOnlyVote reports whether there is one voter, which is the Machine's.

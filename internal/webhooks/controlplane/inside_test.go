@@ -203,9 +203,9 @@ func TestAClusterThatDoesNotAnswerIsNotCompared(t *testing.T) {
 	asked := func(context.Context, client.ObjectKey) (client.Reader, error) { return nil, errors.New("asked") }
 	raised.none = true
 	g.Expect(raised.edit(t, asked)).To(BeEmpty(), "nothing runs that could tell")
-	skipped := insideEdit{from: "v1.35.4", to: "v1.37.0"}
+	skipped := insideEdit{from: "v1.35.4", to: "v1.37.0", policy: "Kubernetes-1.24"}
 	warnings, err = skipped.edit(t, asked)
-	expectRefusal(t, err, "go to v1.36 first")
+	expectRefusal(t, err, "go to v1.36 first (R8, S1-14)")
 	g.Expect(warnings).To(BeEmpty(), "it is refused in any case")
 }
 
@@ -217,23 +217,27 @@ func TestAVersionThatCannotBeJudged(t *testing.T) {
 		c.OwnerReferences = []metav1.OwnerReference{{Kind: "Cluster", Name: "c1"}}
 	}
 	before := controlPlane(ofCluster, version("v1.30.0"), running("v1.30.0"))
-	for _, broken := range []client.ObjectList{nil, &clusterv1.MachineList{}, &clusterv1.ClusterList{}} {
+	for _, c := range []struct {
+		broken runtime.Object
+		policy string
+	}{{&clusterv1.Cluster{}, ""}, {&clusterv1.MachineList{}, ""}, {&clusterv1.ClusterList{}, "Distribution"}} {
 		g := NewWithT(t)
-		failing := []runtime.Object{&clusterv1.Cluster{}}
-		if broken != nil {
-			failing = []runtime.Object{broken}
+		objects := estate.Objects("prod")
+		for _, object := range objects {
+			if cluster, ok := object.(*clusterv1.Cluster); ok {
+				cluster.Annotations[skew.PolicyAnnotation] = c.policy
+			}
 		}
 		scheme := clienttest.Scheme(clientgoscheme.AddToScheme, clusterv1.AddToScheme)
-		webhook := &ControlPlaneWebhook{Reader: tired(fake.NewClientBuilder().WithScheme(scheme).
-			WithObjects(estate.Objects("prod")...), failing...).Build()}
+		webhook := &ControlPlaneWebhook{Reader: tired(fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...),
+			c.broken).Build()}
 		_, err := webhook.ValidateUpdate(t.Context(), before, controlPlane(ofCluster, version("v1.31.0")))
-		g.Expect(err).To(MatchError(ContainSubstring("the API server is tired")), "%T", broken)
+		g.Expect(err).To(MatchError(ContainSubstring("the API server is tired")), "%T", c.broken)
 		_, err = webhook.ValidateUpdate(t.Context(), before, controlPlane(ofCluster, version("v1.30.0"), replicas(3)))
 		g.Expect(err).NotTo(HaveOccurred())
-		if broken == nil {
-			_, err = webhook.ValidateCreate(t.Context(), before)
-			g.Expect(err).To(MatchError(ContainSubstring("the API server is tired")))
-		}
+		_, err = webhook.ValidateCreate(t.Context(), before)
+		_, reads := c.broken.(*clusterv1.Cluster)
+		g.Expect(err != nil).To(Equal(reads), "%T", c.broken)
 	}
 	unknown := insideEdit{from: "v1.36.3", to: "v1.37.0", policy: "Soon"}
 	_, err := unknown.edit(t, nil)
