@@ -81,7 +81,7 @@ func (inv *Inventory) countSpares() error {
 		fleet = append(fleet, placement.HostOf(&hosts[i]))
 	}
 	spare := controlplane.Spare{Kind: "hosts of namespace " + inv.ControlPlane.Namespace}
-	if selector != nil && !selector.Empty() {
+	if !selector.Empty() {
 		spare.Kind = "hosts that " + selector.String() + " selects"
 	}
 	for _, host := range fleet {
@@ -124,9 +124,6 @@ func (inv *Inventory) taken(hosts []infrav1.QuoinHost) []placement.Identity {
 
 // countReturning finds the hosts that Machines have left for good. Each is reset next, or already.
 func (inv *Inventory) countReturning() {
-	if inv.request == nil {
-		return
-	}
 	for name, machine := range inv.Machines {
 		infra, host := inv.QuoinMachines[name], inv.Hosts[name]
 		if machine.DeletionTimestamp.IsZero() || infra == nil || host == nil || HasHostHook(infra) ||
@@ -160,8 +157,8 @@ func (inv *Inventory) claimedFor(infra *infrav1.QuoinMachine) bool {
 }
 
 func hostSelector(template *unstructured.Unstructured) (labels.Selector, error) {
-	raw, found, err := unstructured.NestedMap(template.Object, "spec", "template", "spec", "hostSelector")
-	if err != nil || !found {
+	raw, _, err := unstructured.NestedMap(template.Object, "spec", "template", "spec", "hostSelector")
+	if err != nil {
 		return nil, err
 	}
 	selector := &metav1.LabelSelector{}
