@@ -9,9 +9,11 @@ import (
 
 	. "github.com/onsi/gomega"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/cluster-api/util/conditions"
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
 )
 
 // A snapshot that a wrong clock, or who writes to the store, dated ahead lets no rollout go on.
@@ -19,7 +21,8 @@ func TestASnapshotFromTheFutureIsNotRecent(t *testing.T) {
 	g := NewWithT(t)
 	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	for age, recent := range map[time.Duration]bool{2 * time.Hour: false, 30 * time.Minute: true, 0: true,
-		-30 * time.Second: true, -2 * time.Minute: false, -24 * time.Hour: false} {
+		-30 * time.Second: true, -2 * time.Minute: false, -24 * time.Hour: false, time.Hour: true, time.Hour + 1: false,
+		-time.Minute: true, -time.Minute - 1: false} {
 		o := &Observation{At: now}
 		o.ControlPlane = &controlplanev1.QuoinControlPlane{}
 		o.ControlPlane.Spec.Backup = &controlplanev1.EtcdBackup{}
@@ -60,4 +63,19 @@ func TestASnapshotThatTheStoreHasLostIsNotRecent(t *testing.T) {
 	conditions.Set(o.ControlPlane, metav1.Condition{Type: controlplanev1.ControlPlaneBackupHealthyCondition,
 		Status: metav1.ConditionFalse, Reason: controlplanev1.SnapshotMissingReason})
 	g.Expect(o.backup()).To(And(HaveField("Recent", BeFalse()), HaveField("Last", ContainSubstring("lost"))))
+}
+
+// The limit is the spec's, and is said with the time of the last good one.
+func TestHowOldASnapshotMayBe(t *testing.T) {
+	g := NewWithT(t)
+	o := &Observation{At: noon}
+	o.ControlPlane = &controlplanev1.QuoinControlPlane{}
+	g.Expect(o.backup()).To(BeZero())
+	o.ControlPlane.Spec.Backup = &controlplanev1.EtcdBackup{MaxAgeSeconds: ptr.To[int32](90)}
+	for age, recent := range map[time.Duration]bool{90 * time.Second: true, 91 * time.Second: false} {
+		o.ControlPlane.Status.Backup = &controlplanev1.EtcdBackupStatus{
+			LastGood: &controlplanev1.BackupRecord{Name: "s", Time: metav1.NewTime(noon.Add(-age))}}
+		g.Expect(o.backup()).To(Equal(controlplane.Backup{Wanted: true, Recent: recent, Last: "the last good one is of " +
+			noon.Add(-age).Format(time.RFC3339) + ", and 1m30s is the limit"}))
+	}
 }
