@@ -74,3 +74,14 @@ func TestAMemberIsAwaited(t *testing.T) {
 	s.StackedEtcd = false
 	g.Expect(facts{s}.memberShortcoming(s.Machines[1])).To(BeEmpty(), "etcd is somebody else's")
 }
+
+// A full database says itself how to make room. What else is wrong, with its Machine or another one, ends otherwise.
+func TestOnlyAFullDatabaseSaysHowItEnds(t *testing.T) {
+	g, s := NewWithT(t), ofThree()
+	s.Etcd.Members[1].Healthy, s.Etcd.Members[1].Full, s.Etcd.Members[1].Problem = false, true, quorum.MakeRoom
+	f, other := facts{s}, "; if that stays so, "+haveReplaced
+	g.Expect(f.memberState(s.Machines[1])).To(Equal(quorum.MemberFull))
+	g.Expect(f.explained(s.Machines[1], "full: "+quorum.MakeRoom)).To(Equal("full: " + quorum.MakeRoom))
+	g.Expect(f.explained(s.Machines[1], "ill")).To(Equal("ill" + other))
+	g.Expect(f.explained(s.Machines[0], "full: "+quorum.MakeRoom)).To(Equal("full: " + quorum.MakeRoom + other))
+}
