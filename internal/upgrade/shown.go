@@ -6,6 +6,7 @@ package upgrade
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -79,7 +80,7 @@ func (w World) changes(step quoinv1.UpgradeStep) (quoinv1.UpgradeStepChange, *qu
 		}
 	}
 	slices.Sort(hosts)
-	machines := &quoinv1.UpgradeStepMachines{Count: ptr.To(int32(min(len(hosts), 1<<30)))}
+	machines := &quoinv1.UpgradeStepMachines{Count: ptr.To(int32(min(len(hosts), math.MaxInt32)))}
 	machines.Hosts = hosts[:min(len(hosts), mostHosts)]
 	return quoinv1.UpgradeStepReplace, machines
 }
@@ -141,10 +142,10 @@ func (t *deliberation) versionHolds() map[int][]quoinv1.UpgradeHold {
 
 // places are the groups of the RolloutPolicy by the pools that are left and that it selects.
 func (t *deliberation) places() map[string]int {
-	places := map[string]int{}
 	if t.Policy == nil {
-		return places
+		return nil
 	}
+	places := map[string]int{}
 	for _, step := range t.Status.Steps {
 		pool := t.pool(step.Object)
 		if step.State == quoinv1.UpgradeStepDone || pool == nil {
@@ -191,7 +192,7 @@ func (t *deliberation) predecessors(places map[string]int) map[string]string {
 }
 
 // atOnce is how many MachineDeployments the RolloutPolicy has rolled out at once.
-func (t *deliberation) atOnce() int { return int(max(1, ptr.Deref(t.Policy.Spec.Concurrency, 1))) }
+func (t *deliberation) atOnce() int { return int(ptr.Deref(t.Policy.Spec.Concurrency, 1)) }
 
 // poolHolds are what the pool of a step and the RolloutPolicy say.
 func (t *deliberation) poolHolds(

@@ -110,3 +110,121 @@ func TestALongPlanFitsIntoAnObject(t *testing.T) {
 	g.Expect(len(stored)).To(BeNumerically("<", 3<<19), "etcd takes 1.5 MiB")
 	t.Log(len(stored), "bytes")
 }
+
+// Nothing holds what is done, also while its pool is paused.
+func TestNothingHoldsWhatIsDone(t *testing.T) {
+	g, f := NewWithT(t), newEstate(t, 0).fleet
+	f.pools[0].paused = true
+	held := map[quoinv1.UpgradeStepState]bool{}
+	for range 100 {
+		d := f.step(false)
+		for _, step := range d.Status.Steps {
+			if step.Type == quoinv1.UpgradeStepWorkers && !f.completed() {
+				held[step.State] = len(step.Holds) > 0
+			}
+		}
+		if d.Change == nil {
+			f.advance()
+		}
+	}
+	g.Expect(f.completed()).To(BeTrue())
+	g.Expect(held).To(Equal(map[quoinv1.UpgradeStepState]bool{quoinv1.UpgradeStepPending: true,
+		quoinv1.UpgradeStepRunning: true, quoinv1.UpgradeStepDone: false}))
+}
+
+// Machines are replaced for the control plane, unless it is a hosted one, and for pools: those that are older.
+func TestHowAnObjectGetsItsVersion(t *testing.T) {
+	older := []Node{{"metal/h5", "v1.35.4"}, {"metal/h4", "v1.35.4"}, {"metal/h2", "v1.36.3"}, {"metal/h3", "v1.34.9"},
+		{"metal/h1", "v1.36.9"}}
+	many := append([]Node{{"metal/h0", "v1.35.4"}}, older...)
+	replaced := func(count int32, hosts ...string) *quoinv1.UpgradeStepMachines {
+		return &quoinv1.UpgradeStepMachines{Count: ptr.To(count), Hosts: hosts}
+	}
+	for name, c := range map[string]struct {
+		step   quoinv1.UpgradeStepType
+		nodes  []Node
+		hosted bool
+		change quoinv1.UpgradeStepChange
+		want   *quoinv1.UpgradeStepMachines
+	}{
+		"a preflight":            {step: quoinv1.UpgradeStepPreflight},
+		"the look at the end":    {step: quoinv1.UpgradeStepHealth},
+		"a field":                {step: quoinv1.UpgradeStepSpecVersion, change: quoinv1.UpgradeStepUpdate},
+		"add-ons":                {step: quoinv1.UpgradeStepAddons, change: quoinv1.UpgradeStepUpdate},
+		"add-ons, hosted":        {step: quoinv1.UpgradeStepAddons, hosted: true, change: quoinv1.UpgradeStepUpdate},
+		"a hosted control plane": {step: quoinv1.UpgradeStepControlPlane, nodes: older, hosted: true},
+		"a control plane": {quoinv1.UpgradeStepControlPlane, older, false, quoinv1.UpgradeStepReplace,
+			replaced(3, "metal/h3", "metal/h4", "metal/h5")},
+		"a pool of a hosted one": {quoinv1.UpgradeStepWorkers, many, true, quoinv1.UpgradeStepReplace,
+			replaced(4, "metal/h0", "metal/h3", "metal/h4")},
+		"a pool without Machines": {quoinv1.UpgradeStepWorkers, nil, false, quoinv1.UpgradeStepReplace, replaced(0)},
+	} {
+		w := World{ControlPlane: ControlPlane{Hosted: c.hosted}, Nodes: map[string][]Node{"it": c.nodes}}
+		change, machines := w.changes(quoinv1.UpgradeStep{Type: c.step, Object: "it", To: "v1.36.3"})
+		NewWithT(t).Expect(change).To(Equal(c.change), name)
+		NewWithT(t).Expect(machines).To(Equal(c.want), name)
+	}
+}
+
+// Of the pools that have to be raised before the control plane goes on one is named, and the others are counted.
+func TestPoolsThatHoldTheControlPlaneAreCounted(t *testing.T) {
+	for pools, says := range map[int]string{0: "", 1: "after Workers MachineDeployment a -> v1.36.3: ",
+		2: "after Workers MachineDeployment a -> v1.36.3 and 1 more: ",
+		3: "after Workers MachineDeployment a -> v1.36.3 and 2 more: "} {
+		g, f := NewWithT(t), newFleet("v1.37.0")
+		f.upgrade.Spec.Via = []string{"v1.36.3"}
+		f.plane = pool{name: prod, spec: "v1.35.4", nodes: []string{"v1.35.4"}}
+		f.addons = "v1.35.4"
+		for _, name := range []string{"a", "b", "c"}[:pools] {
+			f.pool(name + ":v1.33.4")
+		}
+		var held []quoinv1.UpgradeHold
+		for _, step := range f.step(false).Status.Steps {
+			if step.Type == quoinv1.UpgradeStepControlPlane {
+				held = step.Holds
+			}
+		}
+		g.Expect(held[0].Message).To(HavePrefix("after ControlPlane QuoinControlPlane prod -> v1.36.3: "))
+		g.Expect(held).To(HaveLen(min(pools, 1) + 1))
+		if pools > 0 {
+			g.Expect(held[1].Message).To(HavePrefix(says))
+		}
+	}
+}
+
+// Windows are said in the policy's words, and of many the first.
+func TestWindowsAreSaid(t *testing.T) {
+	nights := quoinv1.RolloutWindow{Start: "22:00", DurationMinutes: ptr.To[int32](90)}
+	sundays := quoinv1.RolloutWindow{Days: []quoinv1.RolloutDay{"Sunday"}, Start: "08:00", TimeZone: "Europe/Berlin",
+		DurationMinutes: ptr.To[int32](60)}
+	both := quoinv1.RolloutWindow{Days: []quoinv1.RolloutDay{"Saturday", "Sunday"}, Start: "08:00",
+		DurationMinutes: ptr.To[int32](60)}
+	night, sunday := "every day 22:00 UTC for 1h30m", "Sunday 08:00 Europe/Berlin for 1h0m"
+	for says, windows := range map[string][]quoinv1.RolloutWindow{
+		"":                                    nil,
+		night:                                 {nights},
+		night + "; " + sunday:                 {nights, sundays},
+		"Saturday, Sunday 08:00 UTC for 1h0m": {both},
+		night + "; " + night + "; " + sunday:  {nights, nights, sundays},
+		strings.Repeat(night+"; ", 3) + "and 1 more":  slices.Repeat([]quoinv1.RolloutWindow{nights}, 4),
+		strings.Repeat(sunday+"; ", 3) + "and 3 more": slices.Repeat([]quoinv1.RolloutWindow{sundays}, 6),
+	} {
+		of, policy := about(), &quoinv1.RolloutPolicy{}
+		policy.Name, policy.Spec.Windows = "prod", windows
+		var want []quoinv1.UpgradeHold
+		if says != "" {
+			want = append(want, quoinv1.UpgradeHold{Type: quoinv1.UpgradeHoldWindow,
+				Message: "RolloutPolicy prod has Machines replaced on " + says})
+		}
+		of.Policy = policy
+		NewWithT(t).Expect(of.windowHolds()).To(Equal(want))
+	}
+}
+
+// The API takes texts of such lengths.
+func TestTextsAreBounded(t *testing.T) {
+	g, long := NewWithT(t), strings.Repeat("a", 5000)
+	g.Expect(hold(quoinv1.UpgradeHoldPause, "%s", long).Message).To(HaveLen(256))
+	g.Expect(short(long)).To(HaveLen(4096))
+	g.Expect(bounded([]string{long})).To(HaveExactElements(HaveLen(1024)))
+}

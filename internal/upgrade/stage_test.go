@@ -5,6 +5,7 @@ package upgrade
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -96,7 +97,7 @@ func TestFreeHostsAreAskedForTheNextVersionOfWhatTheyServe(t *testing.T) {
 	e.Expect(e.spares[0].Stage.Artifacts).To(Equal([]infrav1.StagedArtifacts{
 		of(infrav1.StageRoleControlPlane, "v1.35.4"), of(infrav1.StageRoleWorker, "v1.36.3")}))
 	e.Expect(e.spares[0].Stage.RequestedBy).To(Equal(e.upgrade.Namespace + "/" + e.upgrade.Name))
-	e.Expect(e.spares[0].Stage.Until.Time).To(Equal(e.now.Truncate(time.Second).Add(stageLease)))
+	e.Expect(e.spares[0].Stage.Until.Time).To(Equal(e.now.Add(24 * time.Hour)))
 	e.Expect(e.said().Message).To(Equal("v1.35.4, v1.36.3 is staged on 0 of 2 free hosts; nothing waits for that"))
 	e.finish(1)
 	e.decide()
@@ -124,13 +125,13 @@ func (e *estate) pass() {
 
 func TestOnlySoManyHostsAreAtWorkAtATime(t *testing.T) {
 	e := newEstate(t, 7, prod).planned()
-	e.Expect(e.asked()).To(HaveLen(stagedAtOnce))
+	e.Expect(e.asked()).To(HaveLen(4))
 	e.decide()
-	e.Expect(e.asked()).To(HaveLen(stagedAtOnce))
+	e.Expect(e.asked()).To(HaveLen(4))
 	e.finish(0)
 	e.spares[1].Failed = "no room"
 	e.decide()
-	e.Expect(e.asked()).To(HaveLen(stagedAtOnce+2), "one that failed is at work no more")
+	e.Expect(e.asked()).To(HaveLen(6), "one that failed is at work no more")
 	e.Expect(e.said().Reason).To(Equal(quoinv1.StagingFailedReason))
 	e.Expect(e.said().Message).To(HaveSuffix("hosts/h1: no room"))
 }
@@ -173,11 +174,11 @@ func TestWhatAnotherUpgradeAskedForStays(t *testing.T) {
 func TestARequestIsRenewed(t *testing.T) {
 	e := newEstate(t, 1, prod).planned()
 	e.finish(0)
-	e.now = e.now.Add(stageLease / 3)
+	e.now = e.now.Add(12 * time.Hour)
 	e.Expect(e.decide().Stage).To(BeEmpty())
-	e.now = e.now.Add(stageLease / 3)
+	e.now = e.now.Add(time.Second)
 	e.Expect(e.decide().Stage).To(HaveLen(1))
-	e.Expect(e.spares[0].Stage.Until.Sub(e.now)).To(BeNumerically(">", stageLease-time.Minute))
+	e.Expect(e.spares[0].Stage.Until.Sub(e.now)).To(Equal(24 * time.Hour))
 }
 
 func TestNothingIsAskedWhileNothingIsWritten(t *testing.T) {
@@ -229,4 +230,72 @@ func TestStagingDelaysNothing(t *testing.T) {
 			NewWithT(t).Expect(story(2, change)).To(Equal(without))
 		})
 	}
+}
+
+// More than four hosts at work, as when one upgrade follows another, are waited for.
+func TestHostsThatAreAtWorkAreWaitedFor(t *testing.T) {
+	e := newEstate(t, 4, prod).planned()
+	for i := range 3 {
+		busy := e.spares[0]
+		busy.Name = fmt.Sprintf("hosts/more%d", i)
+		e.spares = append(e.spares, busy)
+	}
+	e.spares = append(e.spares, Spare{Name: "hosts/free", Serves: []string{prod}})
+	e.Expect(e.decide().Stage).To(BeEmpty())
+	for i := range 4 {
+		e.finish(i)
+	}
+	e.Expect(e.decide().Stage).To(HaveExactElements(HaveField("Host", "hosts/free")))
+}
+
+// A host is asked once for what its Machines have in common, for the next version of each of its objects, and for no
+// more than eight.
+func TestWhatAHostIsAskedFor(t *testing.T) {
+	of := about()
+	of.Supplies = map[string]infrav1.StagedArtifacts{}
+	serves := []string{"none", "unplanned"}
+	step := func(object, to string, supply bool, state quoinv1.UpgradeStepState) {
+		of.Status.Steps = append(of.Status.Steps, quoinv1.UpgradeStep{Type: quoinv1.UpgradeStepWorkers, Object: object,
+			To: to, State: state})
+		if supply {
+			of.Supplies[object] = infrav1.StagedArtifacts{Template: strings.TrimRight(object, "'")}
+		}
+	}
+	want := func(names ...string) (wants []infrav1.StagedArtifacts) {
+		for _, name := range names {
+			template, version, _ := strings.Cut(name, " ")
+			wants = append(wants, infrav1.StagedArtifacts{Template: template, Version: version})
+		}
+		return wants
+	}
+	step("done", "v1.35.4", true, quoinv1.UpgradeStepDone)
+	step("done", "v1.36.3", true, quoinv1.UpgradeStepPending)
+	step("none", "v1.36.3", false, quoinv1.UpgradeStepPending)
+	step("others", "v1.36.3", true, quoinv1.UpgradeStepPending)
+	step("twice", "v1.35.4", true, quoinv1.UpgradeStepRunning)
+	step("twice", "v1.36.3", true, quoinv1.UpgradeStepPending)
+	step("done'", "v1.36.3", true, quoinv1.UpgradeStepPending)
+	serves = append(serves, "done", "twice", "done'")
+	of.Supplies["addons"] = infrav1.StagedArtifacts{Template: "addons"}
+	of.Status.Steps = append(of.Status.Steps, quoinv1.UpgradeStep{Type: quoinv1.UpgradeStepAddons, Object: "addons"})
+	few := of.wants(Spare{Serves: append(serves, "addons")})
+	NewWithT(t).Expect(few).To(Equal(want("done v1.36.3", "twice v1.35.4")))
+	for i := range 9 {
+		step(fmt.Sprint(i), "v1.36.3", true, quoinv1.UpgradeStepPending)
+		serves = append(serves, fmt.Sprint(i))
+	}
+	NewWithT(t).Expect(of.wants(Spare{Serves: serves})).To(Equal(append(few, want("0 v1.36.3", "1 v1.36.3", "2 v1.36.3",
+		"3 v1.36.3", "4 v1.36.3", "5 v1.36.3")...)))
+}
+
+// Which hosts are free is looked at each minute, also while none is, as long as something could be staged.
+func TestFreeHostsAreLookedFor(t *testing.T) {
+	e := newEstate(t, 0)
+	e.decide()
+	e.Expect(e.decide().Again).To(Equal(time.Minute))
+	e.Expect(e.said().Reason).To(Equal(quoinv1.NoFreeHostReason))
+	e.Expect(e.said().Status).To(Equal(metav1.ConditionFalse))
+	e.Expect(e.said().Message).To(Equal("no host is free for the next Machines, so nothing is staged"))
+	e.step(false)
+	e.Expect(e.said()).To(BeZero(), "nothing that could be staged is known")
 }

@@ -6,7 +6,6 @@ package upgrade
 import (
 	"cmp"
 	"crypto/sha256"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -41,10 +40,7 @@ func (w World) plan(spec quoinv1.ClusterUpgradeSpec) (plan.Plan, *unplannedError
 		request.Known, request.Listed = append(slices.Clone(spec.Via), spec.Version), "spec.via"
 	}
 	found, err := way(request)
-	var refused *plan.RefusedError
 	switch {
-	case errors.As(err, &refused):
-		return plan.Plan{}, &unplannedError{quoinv1.NoPlanReason, refused.Error()}
 	case err != nil:
 		return plan.Plan{}, &unplannedError{quoinv1.NoPlanReason, err.Error()}
 	case found.AnyPatch && w.unknown(found.Hops):

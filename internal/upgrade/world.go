@@ -10,6 +10,8 @@
 package upgrade
 
 import (
+	"cmp"
+	"math"
 	"slices"
 	"time"
 
@@ -213,16 +215,16 @@ func (w World) ordered() []Pool {
 		place := w.place(pool)
 		switch {
 		case place >= 0 && w.suspended(place):
-			place = len(w.Policy.Spec.Groups) + 1
+			place = math.MaxInt
 		case !none(pool.Runs, pool.Value):
-			place = -1
+			place = math.MinInt
 		case place < 0:
 			place = len(w.Policy.Spec.Groups)
 		}
 		places[pool.Name] = place
 	}
 	pools := slices.Clone(w.Pools)
-	slices.SortStableFunc(pools, func(a, b Pool) int { return places[a.Name] - places[b.Name] })
+	slices.SortStableFunc(pools, func(a, b Pool) int { return cmp.Compare(places[a.Name], places[b.Name]) })
 	return pools
 }
 
