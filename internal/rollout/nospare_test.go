@@ -308,6 +308,7 @@ func TestWhatANewMachineWithoutAHostWaitsFor(t *testing.T) {
 			for _, d := range result.Decisions {
 				if d.Machine == "blue-4" {
 					g.Expect(d.Message).To(Equal(c.says))
+					g.Expect(d.Reason == Provisioning).To(Equal(!strings.Contains(c.says, ", since ")), "%s", d.Reason)
 				}
 			}
 			g.Expect(removes(result)).To(Equal(c.says == victim))
