@@ -55,9 +55,74 @@ func TestTheGroupOfAMachineDeployment(t *testing.T) {
 	g.Expect(place("green", map[string]string{"b": "", "a": ""})).To(Equal(1))
 	g.Expect(place("green", map[string]string{"b": ""})).To(Equal(2))
 	g.Expect(place("green", nil)).To(Equal(-1))
+	policy.Groups[2].MachineDeployments.Names = []string{"green"}
+	g.Expect(place("green", nil)).To(Equal(2))
+	policy.Groups[2].MachineDeployments.Names = nil
 	policy.Groups[0].MachineDeployments.Labels = &metav1.LabelSelector{
 		MatchExpressions: []metav1.LabelSelectorRequirement{{}}}
 	at, err := Select(policy, "green", nil)
 	g.Expect(err).To(HaveOccurred())
 	g.Expect(at).To(Equal(-1))
+}
+
+// What a group says holds for its pools, whose Machines are looked at by their age and name.
+func TestWhatHoldsForAPool(t *testing.T) {
+	g := NewWithT(t)
+	drain, validation := &quoinv1.RolloutDrain{}, &quoinv1.RolloutValidation{}
+	policy := &quoinv1.RolloutPolicySpec{Groups: []quoinv1.RolloutGroup{
+		{Name: "a", Suspend: ptr.To(true), Drain: drain, Validation: validation, Concurrency: ptr.To[int32](2)}, {Name: "b"}}}
+	policy.Groups[0].MachineDeployments.Names = []string{"blue"}
+	policy.Groups[1].MachineDeployments.Names = []string{"red"}
+	counting := func(name string, unhealthy string, age time.Duration) Machine {
+		return Machine{Name: name, Hosted: true, Joined: true, Unhealthy: unhealthy, Created: eight.Add(-age)}
+	}
+	pools := []Pool{{Name: "red"}, {Name: "none"}, {Name: "blue", Machines: []Machine{counting("c", "ill", 0),
+		counting("b", "ill", time.Hour), counting("a", "", time.Hour), counting("d", "ill", 0)}}}
+	arranged, err := arrange(pools, policy)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(arranged).To(HaveLen(2))
+	blue, red := arranged[0], arranged[1]
+	g.Expect(blue.group).To(Equal("a"))
+	g.Expect(blue.atOnce).To(Equal(2))
+	g.Expect(blue.suspended).To(Equal("group a is suspended: take suspend off it"))
+	g.Expect(blue.drain).NotTo(BeNil())
+	g.Expect(blue.validation).To(BeIdenticalTo(validation))
+	g.Expect(blue.failing.Name).To(Equal("b"), "it is the oldest that is ill")
+	names := ""
+	for _, m := range blue.Machines {
+		names += m.Name
+	}
+	g.Expect(names).To(Equal("abcd"))
+	g.Expect(red.group).To(Equal("b"))
+	g.Expect(red.atOnce).To(BeZero())
+	g.Expect(red.suspended).To(BeEmpty())
+	g.Expect(red.failing).To(BeNil())
+	policy.Groups[0].MachineDeployments = quoinv1.RolloutSelector{Labels: &metav1.LabelSelector{
+		MatchExpressions: []metav1.LabelSelectorRequirement{{}}}}
+	_, err = arrange(pools[:1], policy)
+	g.Expect(err).To(MatchError(HavePrefix("group a: machineDeployments.labels: ")))
+}
+
+// A rollout is done when all count, or as many as were at work where the others find no host.
+func TestWhenARolloutIsDone(t *testing.T) {
+	counting := Machine{Hosted: true, Joined: true}
+	finds := Machine{Admitted: eight, Gated: true, NoHost: "none is free"}
+	for name, c := range map[string]struct {
+		pool Pool
+		done bool
+	}{
+		"all count":                      {Pool{Replicas: 1, Machines: []Machine{counting}}, true},
+		"one is outdated":                {Pool{Replicas: 1, Machines: []Machine{counting, old("a", "")}}, false},
+		"one waits":                      {Pool{Replicas: 1, Machines: []Machine{counting, {}}}, false},
+		"one is on its way":              {Pool{Replicas: 1, Machines: []Machine{counting, {Hosted: true}}}, false},
+		"there is no MachineSet":         {Pool{Revision: "none", Replicas: 1, Machines: []Machine{counting}}, false},
+		"one is missing":                 {Pool{Replicas: 2, DoneOf: 1, Machines: []Machine{counting}}, false},
+		"another finds no host":          {Pool{Replicas: 2, DoneOf: 1, Machines: []Machine{counting, finds}}, true},
+		"another waits behind that":      {Pool{Replicas: 3, DoneOf: 1, Machines: []Machine{counting, finds, {}}}, true},
+		"one of two finds no host":       {Pool{Replicas: 3, DoneOf: 2, Machines: []Machine{counting, finds}}, false},
+		"one that replaces nothing does": {Pool{Replicas: 2, Machines: []Machine{counting, finds}}, false},
+	} {
+		c.pool.Revision, c.pool.Completed = map[bool]string{true: "", false: "2"}[c.pool.Revision == "none"], "1"
+		NewWithT(t).Expect(c.pool.completed() != "1").To(Equal(c.done), name)
+	}
 }

@@ -176,6 +176,8 @@ func TestWhichSelectedMachineIsDeleted(t *testing.T) {
 		"of two that are broken the place of one is awaited": {func(s state) {
 			s.Machines[1].Unhealthy, s.Machines[2].Deleting, s.Machines[2].NeedsUpdate = "gone", true, "marked"
 		}, "", RollingOut, "Machine b is to be replaced (marked): 1 of 3 Machines are available, and 1 may be missing"},
+		"its pool is left alone": {func(s state) { s.Paused = true }, "", Suspended,
+			says + ": the MachineDeployment is paused: resume it"},
 		"nobody looked yet whether the Cluster is in order": {func(s state) {
 			s.policy.Validation = &quoinv1.RolloutValidation{}
 		}, "", Validating, says + ": the Cluster is validated: 0 of 2 looks in a row found nothing"},
@@ -207,6 +209,55 @@ func TestWhichSelectedMachineIsDeleted(t *testing.T) {
 			g.Expect(result.Progress[0].Reason).To(Equal(c.reason))
 			g.Expect(result.Progress[0].Message).To(Equal(c.why))
 		})
+	}
+}
+
+// A selected Machine is known while it leaves, and until as many count as there were, unless all are replaced.
+func TestWhichMachineWasSelected(t *testing.T) {
+	counting, leaving := Machine{Name: "a", Hosted: true, Joined: true}, Machine{Name: "b", Hosted: true, Joined: true}
+	leaving.Deleting, leaving.NeedsUpdate = true, "marked"
+	remediated := leaving
+	remediated.Leave.Remediated = true
+	for name, c := range map[string]struct {
+		before   string
+		replicas int
+		machines []Machine
+		want     string
+		doneOf   int
+	}{
+		"it leaves":                  {"", 2, []Machine{counting, leaving}, "b", 2},
+		"it leaves after another":    {"c", 2, []Machine{counting, leaving}, "b", 2},
+		"it leaves and all count":    {"", 1, []Machine{counting, leaving}, "b", 1},
+		"it is gone":                 {"b", 2, []Machine{counting}, "b", 2},
+		"its place is taken":         {"b", 1, []Machine{counting}, "", 0},
+		"what is remediated was not": {"", 2, []Machine{counting, remediated}, "", 0},
+		"all are replaced":           {"b", 2, []Machine{counting, leaving, old("c", "")}, "", 2},
+	} {
+		pool := Pool{Name: "blue", Replicas: c.replicas, Revision: "1", Completed: "1", Selected: c.before,
+			Machines: c.machines, Stock: Limits{Surge: 1}}
+		progress := Plan(State{Pools: []Pool{pool}}, &quoinv1.RolloutPolicySpec{}, time.Now()).Progress[0]
+		NewWithT(t).Expect(progress.Selected).To(Equal(c.want), name)
+		NewWithT(t).Expect(progress.DoneOf).To(Equal(c.doneOf), name)
+	}
+}
+
+// Where somebody consents one may be missing, unless all are asked for; where none may be, selected ones are stuck.
+func TestHowManySelectedMachinesMayBeMissing(t *testing.T) {
+	for _, c := range []struct {
+		unavailable, least int
+		consents           bool
+		miss               int
+	}{{1, 0, false, 1}, {0, 0, false, 0}, {0, 0, true, 1}, {2, 0, true, 2}, {2, 2, false, 1},
+		{1, 3, true, 0}, {1, 4, true, 0}, {0, 2, true, 1}} {
+		g := NewWithT(t)
+		r := &rules{Pool: Pool{Replicas: 3, Revision: "1", Completed: "1"}, limits: Limits{Unavailable: c.unavailable},
+			leaving: leaving{least: c.least}, consents: c.consents}
+		g.Expect(r.mayMiss()).To(Equal(c.miss), "%+v", c)
+		g.Expect(r.stuck()).To(Equal(c.miss == 0), "%+v", c)
+		r.Machines = []Machine{old("a", "")}
+		g.Expect(r.onlySelected()).To(BeFalse())
+		r.Machines, r.Completed = nil, "0"
+		g.Expect(r.onlySelected()).To(BeFalse())
 	}
 }
 
