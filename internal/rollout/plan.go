@@ -251,7 +251,7 @@ func (p *planner) full(pool *rules, room *room) (Reason, string) {
 		return InFlight, "one is made at a time, because pauseAfter is EachMachine: the last one has to count first"
 	case room.inFlight >= l.concurrency():
 		return InFlight, fmt.Sprintf("%d on their way, and %d may be: one has to count first", room.inFlight, l.concurrency())
-	case room.present >= pool.Replicas+l.Surge && room.present >= pool.Replicas:
+	case room.present >= pool.Replicas+l.Surge:
 		return Surge, fmt.Sprintf("%d Machines for %d replicas, and %d more may be: one has to leave first", room.present,
 			pool.Replicas, l.Surge)
 	}
