@@ -4,6 +4,7 @@
 package observe
 
 import (
+	"context"
 	"testing"
 
 	. "github.com/onsi/gomega"
@@ -18,7 +19,9 @@ func TestAReaderCannotWrite(t *testing.T) {
 	g := NewWithT(t)
 	full := cluster().Build()
 	read := ReadOnly(full)
-	_, writes := read.(client.Writer)
+	_, writes := read.(interface {
+		Delete(context.Context, client.Object, ...client.DeleteOption) error
+	})
 	g.Expect(writes).To(BeFalse())
 	g.Expect(read.Get(t.Context(), client.ObjectKey{Name: "n-a"}, &corev1.Node{})).To(Succeed())
 }
