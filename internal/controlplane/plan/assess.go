@@ -88,7 +88,7 @@ func dropIll(s facts) *controlplane.Step {
 	if !s.Initialized || s.first(reportQuorumLoss, requireReachability) != nil {
 		return nil
 	}
-	if step := remediate(s); step != nil && s.castsNoVote(step) {
+	if step := s.remediateBy(s.castsNoVote); step != nil && s.castsNoVote(step) {
 		return step
 	}
 	if step := dropOrphanedMembers(s); step != nil && s.castsNoVote(step) {

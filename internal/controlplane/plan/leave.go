@@ -85,7 +85,7 @@ func besideRelease(s facts, deleting []controlplane.Machine, wait *controlplane.
 			if step := dropIll(s); step != nil {
 				return step
 			}
-			if step := remediate(s); step != nil && step.Waiting() {
+			if step := s.remediateBy(s.castsNoVote); step != nil && step.Waiting() {
 				wait.Message += ". " + step.Message
 			}
 		}

@@ -139,6 +139,11 @@ func retryInit(s facts) *controlplane.Step {
 //
 // The departure itself has the verdict of remove, like any other.
 func remediate(s facts) *controlplane.Step {
+	return s.remediateBy(func(*controlplane.Step) bool { return true })
+}
+
+// remediateBy is remediate by steps that may be. A Machine whose replacement has another one next is passed over.
+func (s facts) remediateBy(may func(*controlplane.Step) bool) *controlplane.Step {
 	unhealthy := s.unhealthy()
 	if len(unhealthy) == 0 || s.Remediation.Deferred != "" {
 		return nil
@@ -162,11 +167,14 @@ func remediate(s facts) *controlplane.Step {
 			continue
 		}
 		// One that waits may wait for one that is ill itself.
-		if step = s.remedy(target, unhealthy, attempt); !step.Waiting() {
+		step = s.remedy(target, unhealthy, attempt)
+		switch {
+		case step.Waiting():
+			waits = cmp.Or(waits, step)
+		case may(step):
 			step.MayProceed = s.castsNoVote(step)
 			return step
 		}
-		waits = cmp.Or(waits, step)
 	}
 	step := cmp.Or(waits, held)
 	if step != nil && suspended != nil {
