@@ -196,9 +196,9 @@ func (j *orderJudge) end() {
 }
 
 // A new version of a managed topology goes to the control plane and then to its pools, with Cluster API's own topology
-// controller: a policy that orders them otherwise than their list is refused until the topology lets all go at once, and
-// then its order is kept, each Machine validated, and the topology comes to its end. It does so in its own order when it
-// lets them go one by one from then on, and the policy says that the two contradict each other.
+// controller: a policy that orders them otherwise than their list is refused until the topology lets all go at once,
+// and then its order is kept, each Machine validated, and the topology comes to its end. It does so in its own order
+// when it lets them go one by one from then on, and the policy says that the two contradict each other.
 //
 // Proves: S1-21, S3-6, S3-7
 func TestATopologyIsUpgradedInTheOrderOfAPolicy(t *testing.T) {
@@ -245,7 +245,8 @@ func upgradeTopology(t *testing.T, name string, atOnce bool) {
 	if atOnce {
 		endOfOrder = court.judgeOrder("blue", "amber").end
 	} else {
-		court.patchCluster(fmt.Sprintf(`{"metadata":{"annotations":{%q:null}}}`, clusterv1.ClusterTopologyUpgradeConcurrencyAnnotation))
+		court.patchCluster(fmt.Sprintf(`{"metadata":{"annotations":{%q:null}}}`,
+			clusterv1.ClusterTopologyUpgradeConcurrencyAnnotation))
 	}
 	court.patchCluster(fmt.Sprintf(`{"spec":{"topology":{"version":%q}}}`, version))
 	for _, pool := range []string{"blue", "amber"} {

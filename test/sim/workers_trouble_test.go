@@ -31,8 +31,8 @@ func pausing(spec *quoinv1.RolloutPolicySpec) {
 
 // surgeBy has Cluster API make so many new Machines at once.
 func surgeBy(most int) string {
-	return fmt.Sprintf(`{"spec":{"rollout":{"strategy":{"type":"RollingUpdate","rollingUpdate":{"maxSurge":%d,"maxUnavailable":0}}}}}`,
-		most)
+	return fmt.Sprintf(`{"spec":{"rollout":{"strategy":{"type":"RollingUpdate",`+
+		`"rollingUpdate":{"maxSurge":%d,"maxUnavailable":0}}}}}`, most)
 }
 
 // middle edits the pool amber and waits for the middle of its rollout: a canary that waits for a person, a Machine that is
