@@ -231,10 +231,7 @@ func (w World) ordered() []Pool {
 // place of the pool's group in the RolloutPolicy; negative when that does not select it. What is wrong with the policy
 // its own status says.
 func (w World) place(pool Pool) int {
-	place, err := rollout.Select(&w.Policy.Spec, pool.Name, pool.Labels)
-	if err != nil {
-		return -1
-	}
+	place, _ := rollout.Select(&w.Policy.Spec, pool.Name, pool.Labels)
 	return place
 }
 
