@@ -88,13 +88,14 @@ func (t *deliberation) keep(all []quoinv1.UpgradeStep) (begun, left []quoinv1.Up
 		left = append(left, step)
 	}
 	surplus := len(begun) - mostDone
-	return slices.DeleteFunc(begun, func(s quoinv1.UpgradeStep) bool {
+	begun = slices.DeleteFunc(begun, func(s quoinv1.UpgradeStep) bool {
 		drop := surplus > 0 && s.Type == quoinv1.UpgradeStepWorkers && s.State == quoinv1.UpgradeStepDone
 		if drop {
 			surplus--
 		}
 		return drop
-	}), left
+	})
+	return begun, left
 }
 
 // estimate says how long steps will take, by what they took before, or else by what such steps took elsewhere.
