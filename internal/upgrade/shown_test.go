@@ -132,6 +132,17 @@ func TestNothingHoldsWhatIsDone(t *testing.T) {
 		quoinv1.UpgradeStepRunning: true, quoinv1.UpgradeStepDone: false}))
 }
 
+// An approval that is missing holds the last step that is left, and nothing when none is.
+func TestAnApprovalHoldsWhatIsLeft(t *testing.T) {
+	g, of := NewWithT(t), about()
+	of.spec.Approve, of.Status.Plan = quoinv1.UpgradeApprovalManual, &quoinv1.UpgradePlan{ID: "shown"}
+	of.Status.Steps = []quoinv1.UpgradeStep{{Type: quoinv1.UpgradeStepPreflight, State: quoinv1.UpgradeStepDone},
+		{Type: quoinv1.UpgradeStepHealth, State: quoinv1.UpgradeStepPending}}
+	g.Expect(of.planHolds()).To(HaveExactElements(HaveField("Type", quoinv1.UpgradeHoldApproval)))
+	of.Status.Steps[1].State = quoinv1.UpgradeStepDone
+	g.Expect(of.planHolds()).To(BeEmpty())
+}
+
 // Machines are replaced for the control plane, unless it is a hosted one, and for pools: those that are older.
 func TestHowAnObjectGetsItsVersion(t *testing.T) {
 	older := []Node{{"metal/h5", "v1.35.4"}, {"metal/h4", "v1.35.4"}, {"metal/h2", "v1.36.3"}, {"metal/h3", "v1.34.9"},
