@@ -96,7 +96,11 @@ func TestWhatAPersonGaveUpGoesBeforeTheLastMachine(t *testing.T) {
 	g.Expect(dropGivenUp(facts{s}, last)).To(HaveField("Member", uint64(2)))
 	s.Etcd.Members[2].Machine = "c"
 	g.Expect(dropGivenUp(facts{s}, last)).To(BeNil(), "another Machine stays")
-	s.Etcd.Members[2].Machine, s.Etcd.Members[0].Learner = "", true
+	s.Etcd.Members[2].Machine = ""
+	s.Machines = s.Machines[:1]
+	s.Machines[0].Deleting, s.RemoveMembers = true, []uint64{2, 3}
+	g.Expect(approveDrain(facts{s}, s.Machines[0])).To(HaveField("Member", uint64(2)), "its drain waits for them")
+	s.Etcd.Members[0].Learner = true
 	g.Expect(dropGivenUp(facts{s}, last)).To(BeNil(), "it casts no vote")
 }
 
@@ -246,8 +250,10 @@ func TestTheWayOutOfAnEtcdThatIsNotRead(t *testing.T) {
 	s.Etcd = quorum.Membership{Problem: "why"}
 	g.Expect(requireReachability(facts{s}).Message).To(Equal("etcd cannot be read: why. Nothing is changed until it " +
 		"can: make a control-plane host reachable"))
+	g.Expect(etcdUnknown(facts{s}, s.Machines[0]).Message).To(HaveSuffix("from its QuoinMachine"))
 	s.Etcd.Contradicts = true
 	g.Expect(requireReachability(facts{s}).Message).To(Equal("etcd cannot be read: why. " + contradiction))
+	g.Expect(etcdUnknown(facts{s}, s.Machines[0]).Message).To(HaveSuffix("why. " + contradiction))
 }
 
 // Add-ons that follow are named: policies may hold kube-proxy.
@@ -390,6 +396,33 @@ func TestWhatIsIllGoesBesideARefusal(t *testing.T) {
 		s.Etcd.Members = append(s.Etcd.Members, quorum.Member{ID: 9, Name: "x", Learner: true})
 	}
 	g.Expect(illOne(orphaned)).To(And(HaveField("Kind", controlplane.RemoveEtcdMember), HaveField("Member", uint64(9))))
+}
+
+// Who casts no vote waits for one that comes on a host which is free or will be, but for no host that somebody has yet
+// to leave: it leaves one itself.
+func TestForWhichHostsAMachineThatIsIllWaits(t *testing.T) {
+	for name, test := range map[string]struct {
+		spare controlplane.Spare
+		dead  bool
+		waits bool
+	}{
+		"one is free":               {controlplane.Spare{Free: 1}, true, true},
+		"one is to come":            {controlplane.Spare{Pending: 1}, true, true},
+		"one is left":               {controlplane.Spare{Returning: 1}, true, false},
+		"one is left, and it votes": {controlplane.Spare{Returning: 1}, false, true},
+		"there is none":             {controlplane.Spare{}, false, false},
+	} {
+		g, s := NewWithT(t), ofThree()
+		s.Replicas, s.Spare = 4, test.spare
+		s.Machines = append(s.Machines, controlplane.Machine{Name: "d", Problem: "it has no host"})
+		s.Machines[0].Health.ByHand = true
+		if test.dead {
+			s.Etcd.Members, s.Machines[0].Node, s.Machines[0].Joined = s.Etcd.Members[1:], "", false
+		}
+		target := controlplane.UnhealthyMachine{Machine: s.Machines[0]}
+		step := facts{s}.othersCarry(target, []controlplane.UnhealthyMachine{target})
+		g.Expect(step != nil).To(Equal(test.waits), name)
+	}
 }
 
 // Nothing is judged of a member that nobody could read, or beside a bootstrap that still runs.
