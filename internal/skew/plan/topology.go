@@ -25,13 +25,16 @@ const topologyLag = 3
 // and at the end. A ClusterClass with an upgrade extension has its own order, which is not simulated.
 func OfTopology(r Request) (Plan, error) {
 	d, err := ofTopology(r)
-	if err != nil {
-		return Plan{}, err
+	switch {
+	case err == nil:
+		return d.plan, nil
+	case d != nil:
+		err = r.instead(d.plan, err)
 	}
-	return d.plan, nil
+	return Plan{}, err
 }
 
-// ofTopology is a draft that got to the target.
+// ofTopology is a draft that got to the target; beside an error it is one whose hops may help, or nil.
 func ofTopology(r Request) (*draft, error) {
 	r.Listed = "spec.kubernetesVersions of the ClusterClass"
 	d, target, err := begin(r)
@@ -43,9 +46,8 @@ func ofTopology(r Request) (*draft, error) {
 	}
 	if d.plan.AnyPatch && target.Minor() > d.newest().Minor()+1 {
 		rules := r.stepRules()
-		return nil, r.instead(d.plan, refuse(rules[0], "Cluster API goes from %s to %s only when spec.kubernetesVersions of "+
-			"the ClusterClass lists a version of each minor between (%s)", text(d.newest()), text(target),
-			skew.Numbers(rules)))
+		return d, refuse(rules[0], "Cluster API goes from %s to %s only when spec.kubernetesVersions of the ClusterClass "+
+			"lists a version of each minor between (%s)", text(d.newest()), text(target), skew.Numbers(rules))
 	}
 	if err := r.oneTool(d.servers()[0], d.plan); err != nil {
 		return nil, err
@@ -62,21 +64,21 @@ func ofTopology(r Request) (*draft, error) {
 			}
 		}
 		if err := d.raise(hop); err != nil {
-			return nil, r.instead(d.plan, err)
+			return d, err
 		}
 	}
 	d.liftAll(text(target), "workers follow the control plane")
 	return d, nil
 }
 
-// instead adds to a refusal what to set one after another, when there is more than one hop and each is legal then, or
-// else what to raise before the first.
+// instead adds to a refusal what to set one after another, when each is legal then, or else what to raise before the
+// first. A single hop is the target, which is refused again.
 func (r Request) instead(p Plan, refusal error) error {
 	var refused *RefusedError
 	if !errors.As(refusal, &refused) {
 		return refusal
 	}
-	if len(p.Hops) > 1 && r.oneByOne(p.Hops) {
+	if r.oneByOne(p.Hops) {
 		refused.Hops = p.Hops
 		refused.message += ": go to " + p.Route()
 		return refused
