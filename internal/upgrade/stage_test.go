@@ -189,10 +189,15 @@ func TestNothingIsAskedWhileNothingIsWritten(t *testing.T) {
 	e.paused = false
 	e.planned()
 	e.Expect(e.asked()).To(HaveLen(1))
+	e.spares[0].Serves = nil
 	e.paused = true
-	e.upgrade.Spec.Via = nil
-	e.decide()
-	e.Expect(e.asked()).To(HaveLen(1), "not even that is taken back")
+	e.Expect(e.decide().Stage).To(BeEmpty(), "not even that is taken back")
+	e.paused, e.first = false, "earlier"
+	e.Expect(e.decide().Stage).To(BeEmpty(), "nor while another upgrade comes first")
+	e.first = ""
+	e.planned()
+	e.Expect(e.asked()).To(BeEmpty())
+	e.Expect(e.decide().Stage).To(BeEmpty(), "it is asked for nothing")
 }
 
 // Proves: S0-50
