@@ -184,7 +184,7 @@ func TestControlPlaneSpec(t *testing.T) {
 		"cloud-config": {kubeadm(func(s *bootstrapv1.KubeadmConfigSpec) { s.Format = bootstrapv1.CloudConfig }), ""},
 		"ignition": {kubeadm(func(s *bootstrapv1.KubeadmConfigSpec) {
 			s.Format = bootstrapv1.Ignition
-		}), "spec.kubeadmConfigSpec.format"},
+		}), "spec.kubeadmConfigSpec.format: Unsupported value"},
 		"a file given twice": {kubeadm(func(s *bootstrapv1.KubeadmConfigSpec) {
 			s.Files = []bootstrapv1.File{{Path: "/a", Content: "x"}, {Path: "/a", Content: "y"}}
 		}), "spec.kubeadmConfigSpec.files"},
