@@ -203,6 +203,16 @@ func TestPoolsThatHoldTheControlPlaneAreCounted(t *testing.T) {
 	}
 }
 
+// A pool that is raised twice waits for others, and never for itself.
+func TestAPoolThatIsRaisedTwiceWaitsForOthers(t *testing.T) {
+	of := about()
+	of.Policy = &quoinv1.RolloutPolicy{}
+	for _, object := range []string{"a", "a", "b"} {
+		of.Status.Steps = append(of.Status.Steps, quoinv1.UpgradeStep{Type: quoinv1.UpgradeStepWorkers, Object: object})
+	}
+	NewWithT(t).Expect(of.predecessors(map[string]int{"a": 0, "b": 0})).To(Equal(map[string]string{"b": "a"}))
+}
+
 // Windows are said in the policy's words, and of many the first.
 func TestWindowsAreSaid(t *testing.T) {
 	nights := quoinv1.RolloutWindow{Start: "22:00", DurationMinutes: ptr.To[int32](90)}
