@@ -206,7 +206,7 @@ func TestWhichMachineFitsAWindow(t *testing.T) {
 func TestWhenAWindowIsLookedAtAgain(t *testing.T) {
 	for name, c := range map[string]struct {
 		windows []quoinv1.RolloutWindow
-		present int
+		present int // -1 where none would be after a deletion
 		counts  bool
 		again   time.Duration
 		closed  bool
@@ -216,6 +216,8 @@ func TestWhenAWindowIsLookedAtAgain(t *testing.T) {
 		"one opens":      {[]quoinv1.RolloutWindow{windowOf("09:00", 60, "")}, 1, true, time.Hour, true},
 		"one opens, and a Machine is missing": {[]quoinv1.RolloutWindow{windowOf("09:00", 60, "")}, 0, true, time.Hour,
 			false},
+		"one opens, and a deletion would leave one missing": {[]quoinv1.RolloutWindow{windowOf("09:00", 60, "")}, -1, true,
+			time.Hour, true},
 		"one opens, and nothing counts": {[]quoinv1.RolloutWindow{windowOf("09:00", 60, "")}, 0, false, time.Hour, true},
 	} {
 		g := NewWithT(t)
@@ -225,7 +227,7 @@ func TestWhenAWindowIsLookedAtAgain(t *testing.T) {
 		if c.counts {
 			pool.Machines = []Machine{{Hosted: true, Joined: true}}
 		}
-		reason, why := p.inWindow(pool, &room{present: c.present, actual: true})
+		reason, why := p.inWindow(pool, &room{present: max(0, c.present), actual: c.present >= 0})
 		g.Expect(p.result.Again).To(Equal(c.again), name)
 		g.Expect(reason == Closed).To(Equal(c.closed), name)
 		g.Expect(why == "no window is open; the next one opens Mon 2026-11-23 09:00 UTC").To(Equal(c.closed), name)
