@@ -203,7 +203,7 @@ func (l *leaver) holdsDrain(m Machine) (Reason, string) {
 	}
 	// What waits for the control plane, which waits for just that host, would wait for ever.
 	if stock && !helps {
-		rules := []holdRule{l.stopped, l.afterControlPlane, l.inOrder, l.afterPerson}
+		rules := []holdRule{l.stopped, l.afterControlPlane, l.afterPrevious, l.afterPerson}
 		// What a rollout deletes itself it has judged already.
 		if !m.Condemned {
 			rules = append(rules, l.conflicts, l.inWindow)
@@ -296,14 +296,6 @@ func (l *leaver) afterLooks(*rules, *room) (Reason, string) {
 		return "", ""
 	}
 	return ValidationFailed, l.validation.failed
-}
-
-// inOrder lets what is deleted go where nothing else is rolled out.
-func (l *leaver) inOrder(pool *rules, room *room) (Reason, string) {
-	if len(l.current) == 0 {
-		return "", ""
-	}
-	return l.afterPrevious(pool, room)
 }
 
 // missing names a Machine that is to serve and does not.

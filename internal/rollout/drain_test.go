@@ -10,6 +10,7 @@ import (
 	"time"
 
 	. "github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 
@@ -76,7 +77,10 @@ func TestHowAMachineIsDrained(t *testing.T) {
 	}{
 		"it waits for Cluster API": {time.Minute, all(), "Draining (Evicting): Cluster API does not say what it waits for; 14m0s"},
 		"pods remain":              {time.Minute, listed(0), "Draining (Evicting): Pods remain: db-0; 14m0s"},
-		"it did not begin":         {0, func(m *Machine, _ *quoinv1.RolloutDrain) { m.Leave.Began = time.Time{} }, ""},
+		"it is said what it waits for": {time.Minute, all(listed(0), func(m *Machine, _ *quoinv1.RolloutDrain) {
+			m.Leave.Says = "db-0 is protected"
+		}), "Draining (Evicting): db-0 is protected; 14m0s"},
+		"it did not begin": {0, func(m *Machine, _ *quoinv1.RolloutDrain) { m.Leave.Began = time.Time{} }, ""},
 		"it has no Node": {0, func(m *Machine, _ *quoinv1.RolloutDrain) { m.Joined = false },
 			"Terminate (NoNode): it has no Node"},
 		"its Node is gone": {0, func(m *Machine, _ *quoinv1.RolloutDrain) { m.Leave.Node.Gone = true },
@@ -350,6 +354,19 @@ func TestWhatADrainWaitsFor(t *testing.T) {
 			g.m.Deleted, g.pool.OnDelete, g.policy.DeadlineSeconds = eight.Add(-time.Minute), true, ptr.To[int32](60)
 			g.pool.Replicas = 3
 		}, drains},
+		"one of another failure domain is drained": {func(g given) {
+			g.policy.Strategy, g.pool.Replicas = &quoinv1.RolloutStrategy{}, 1
+			g.policy.Strategy.Waves = quoinv1.RolloutWavesFailureDomain
+			g.new.Deleting, g.new.Leave.PreDrain, g.new.Domain = true, false, "x"
+		}, "HoldDrain (WaitingForWave): failure domain x is replaced, and Machine c of it has to be gone before another " +
+			"one begins"},
+		"the Cluster does not validate": {func(g given) {
+			g.policy.Validation = &quoinv1.RolloutValidation{}
+			g.Validation = &quoinv1.RolloutValidationStatus{MachineDeployment: "blue",
+				Digest: validationDigest(g.policy), Since: metav1.NewTime(eight.Add(-15 * time.Minute))}
+		}, "HoldDrain (ValidationFailed): MachineDeployment blue was not validated within 15m0s: looks that found nothing " +
+			"were too few. Mend that, or take the template before, or suspend its group; a successThreshold of 0 goes on " +
+			"without validation"},
 		"a Node is to be tainted first": {func(g given) {
 			g.new.Outdated, g.new.Leave.Node = true, Node{Known: true}
 		}, "HoldDrain (Tainting): the Node of Machine c is to be tainted first"},
@@ -562,6 +579,9 @@ func TestWhetherTooFewServe(t *testing.T) {
 			g.pool.pause = quoinv1.RolloutPauseEachMachine
 		}}, "2 of at least 2 serve, because pauseAfter is EachMachine; Machine c does not: ill"},
 		"a person deleted it": {[]func(given){person(time.Minute)}, ""},
+		"a person deleted it, and one is to be made": {[]func(given){person(time.Minute), func(g given) {
+			g.pool.Machines = g.pool.Machines[:2]
+		}}, "2 of at least 3 serve, and more are waited for until 2026-11-23T08:00:30Z"},
 		"a person deleted it, and one comes": {[]func(given){person(time.Minute), flies}, "3 of at least 3 serve; Machine " +
 			"d does not: it does not count yet, and more are waited for until 2026-11-23T08:00:30Z"},
 		"a person deleted it long ago": {[]func(given){person(90 * time.Second), flies}, ""},
