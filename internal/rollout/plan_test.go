@@ -84,6 +84,17 @@ func TestWhatHoldsARollout(t *testing.T) {
 			"InFlight: 2 on their way, and 2 may be: one has to count first"},
 		"there are as many as may be": {func(_ *planner, _ *rules, room *room) { room.present = 3 },
 			"MaxSurge: 3 Machines for 1 replicas, and 2 more may be: one has to leave first"},
+		"each Machine is tried, and none is on its way": {func(_ *planner, r *rules, _ *room) {
+			r.pause = quoinv1.RolloutPauseEachMachine
+		}, ": "},
+		"another pool comes first": {func(p *planner, _ *rules, _ *room) { p.current = []string{"cyan"} },
+			"WaitingForPrevious: MachineDeployment cyan comes first"},
+		"its own predecessor comes first": {func(p *planner, r *rules, _ *room) {
+			p.current, r.behind = []string{"cyan"}, []string{"amber"}
+		}, "WaitingForPrevious: MachineDeployment amber comes first"},
+		"what counts is not healthy": {func(_ *planner, r *rules, _ *room) {
+			r.failing = &Machine{Name: "n", Unhealthy: "ill"}
+		}, "GroupUnhealthy: Machine n is new and not healthy any more: ill. Mend or delete it"},
 		"what takes its place would not start": {func(_ *planner, r *rules, _ *room) { r.Unsupported = "it is newer" },
 			"ControlPlane: what takes the place of a Machine would not start: it is newer"},
 	} {
@@ -104,6 +115,11 @@ func TestWhatANewMachineWaitsFor(t *testing.T) {
 		policy.Windows = []quoinv1.RolloutWindow{{Start: "20:00", DurationMinutes: ptr.To[int32](60)}}
 	}
 	counted := func(s *State) { s.Pools[0].Machines = append(s.Pools[0].Machines, countedOne) }
+	looked := func(s *State, policy *quoinv1.RolloutPolicySpec) {
+		policy.Validation, s.Pools[0].Machines[1].Gated = &quoinv1.RolloutValidation{}, false
+	}
+	const many = "minAvailable asks for 2 Machines of MachineDeployment blue, which has 1 replicas: lower it, or give a " +
+		"percentage"
 	for name, c := range map[string]struct {
 		change func(*State, *quoinv1.RolloutPolicySpec)
 		want   []string
@@ -195,6 +211,31 @@ func TestWhatANewMachineWaitsFor(t *testing.T) {
 			s.Pools[0].Machines = append(s.Pools[0].Machines, Machine{Name: "d"})
 		}, []string{"Count b (Validated): it is healthy", "Admit c (Next): there is room for one more; gated",
 			"Hold d (InFlight): 2 on their way, and 2 may be: one has to count first"}, "", 0},
+		"too many have to be available": {func(_ *State, policy *quoinv1.RolloutPolicySpec) { policy.Strategy = least(2) },
+			[]string{"Wait b (LimitsConflict): " + many, "Hold c (LimitsConflict): " + many}, "", 0},
+		"the one that leaves next is marked, and another one is not": {func(s *State, policy *quoinv1.RolloutPolicySpec) {
+			policy.Strategy = &quoinv1.RolloutStrategy{}
+			policy.Strategy.Waves = quoinv1.RolloutWavesFailureDomain
+			fresh, marked := s.Pools[0].Machines[1], old("a", "x")
+			marked.Marked, marked.MarkedByUs = true, true
+			second := fresh
+			second.Name = "c"
+			s.Pools[0].Replicas, s.Pools[0].Machines = 2, []Machine{marked, old("z", "y"), fresh, second}
+		}, []string{"Count b (Validated): it is healthy", "Wait c (WaitingForWave): Machines that leave first are marked " +
+			"before Cluster API may delete any"}, "", 0},
+		"the Cluster is looked at first": {looked, []string{
+			"Hold c (Validating): the Cluster is validated: 0 of 2 looks in a row found nothing"}, "", 0},
+		"it was looked at before one was deleted": {func(s *State, policy *quoinv1.RolloutPolicySpec) {
+			looked(s, policy)
+			s.Pools[0].OnDelete, s.Pools[0].Replicas = true, 3
+		}, []string{"Admit c (Next): there is room for one more; gated",
+			"Keep a (InFlight): 1 on their way, and 1 may be: one has to count first"}, "", 0},
+		"it was looked at before one was selected": {func(s *State, policy *quoinv1.RolloutPolicySpec) {
+			looked(s, policy)
+			pool := &s.Pools[0]
+			pool.Stock.Unavailable, pool.Completed, pool.Selected, pool.Replicas = 1, "2", "gone", 3
+			pool.Machines[0].Outdated = false
+		}, []string{"Admit c (Selected): it takes the place of Machine gone; gated"}, "", 0},
 		"it takes the place of one that was selected": {func(s *State, _ *quoinv1.RolloutPolicySpec) {
 			pool := &s.Pools[0]
 			pool.Stock.Unavailable, pool.Completed, pool.Selected = 1, "2", "gone"
