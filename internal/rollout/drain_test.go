@@ -358,8 +358,8 @@ func TestWhatADrainWaitsFor(t *testing.T) {
 			g.policy.Strategy, g.pool.Replicas = &quoinv1.RolloutStrategy{}, 1
 			g.policy.Strategy.Waves = quoinv1.RolloutWavesFailureDomain
 			g.new.Deleting, g.new.Leave.PreDrain, g.new.Domain = true, false, "x"
-		}, "HoldDrain (WaitingForWave): failure domain x is replaced, and Machine c of it has to be gone before another " +
-			"one begins"},
+		}, "HoldDrain (WaitingForWave): failure domain x is replaced, and Machine c of it has to be gone before " +
+			"another one begins"},
 		"the Cluster does not validate": {func(g given) {
 			g.policy.Validation = &quoinv1.RolloutValidation{}
 			g.Validation = &quoinv1.RolloutValidationStatus{MachineDeployment: "blue",

@@ -118,8 +118,8 @@ func TestWhatANewMachineWaitsFor(t *testing.T) {
 	looked := func(s *State, policy *quoinv1.RolloutPolicySpec) {
 		policy.Validation, s.Pools[0].Machines[1].Gated = &quoinv1.RolloutValidation{}, false
 	}
-	const many = "minAvailable asks for 2 Machines of MachineDeployment blue, which has 1 replicas: lower it, or give a " +
-		"percentage"
+	const many = "minAvailable asks for 2 Machines of MachineDeployment blue, which has 1 replicas: lower it, or " +
+		"give a percentage"
 	for name, c := range map[string]struct {
 		change func(*State, *quoinv1.RolloutPolicySpec)
 		want   []string

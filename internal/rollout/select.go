@@ -33,8 +33,8 @@ func older(a, b *quoinv1.RolloutPolicy) bool {
 	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name)) < 0
 }
 
-// Select is the place of the group that a MachineDeployment belongs to; -1 when the policy does not select it. All have
-// place 0 where the policy has no groups.
+// Select is the place of the group that a MachineDeployment belongs to; -1 when the policy does not select it, and
+// beside an error, which a selector that cannot be read is. All have place 0 where the policy has no groups.
 func Select(policy *quoinv1.RolloutPolicySpec, name string, has map[string]string) (int, error) {
 	if len(policy.Groups) == 0 {
 		return 0, nil

@@ -216,8 +216,8 @@ func TestWhenAWindowIsLookedAtAgain(t *testing.T) {
 		"one opens":      {[]quoinv1.RolloutWindow{windowOf("09:00", 60, "")}, 1, true, time.Hour, true},
 		"one opens, and a Machine is missing": {[]quoinv1.RolloutWindow{windowOf("09:00", 60, "")}, 0, true, time.Hour,
 			false},
-		"one opens, and a deletion would leave one missing": {[]quoinv1.RolloutWindow{windowOf("09:00", 60, "")}, -1, true,
-			time.Hour, true},
+		"one opens, and a deletion would leave one missing": {[]quoinv1.RolloutWindow{windowOf("09:00", 60, "")}, -1,
+			true, time.Hour, true},
 		"one opens, and nothing counts": {[]quoinv1.RolloutWindow{windowOf("09:00", 60, "")}, 0, false, time.Hour, true},
 	} {
 		g := NewWithT(t)

@@ -46,8 +46,9 @@ func ofTopology(r Request) (*draft, error) {
 	}
 	if d.plan.AnyPatch && target.Minor() > d.newest().Minor()+1 {
 		rules := r.stepRules()
-		return d, refuse(rules[0], "Cluster API goes from %s to %s only when spec.kubernetesVersions of the ClusterClass "+
-			"lists a version of each minor between (%s)", text(d.newest()), text(target), skew.Numbers(rules))
+		return d, refuse(rules[0], "Cluster API goes from %s to %s only when spec.kubernetesVersions of the "+
+			"ClusterClass lists a version of each minor between (%s)", text(d.newest()), text(target),
+			skew.Numbers(rules))
 	}
 	if err := r.oneTool(d.servers()[0], d.plan); err != nil {
 		return nil, err
