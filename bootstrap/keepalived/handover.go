@@ -18,10 +18,19 @@ const leavingPath = "/etc/keepalived/quoin-leaving"
 // handOverScript has keepalived start again, and marks the host. One that stops resigns, and another one takes the
 // address within half a second; it would wait three seconds for one that is merely less preferred. The one that has
 // started again is as good as the other for a moment, and does not take the address back from an equal.
+//
+// Before that, while packets of this host still reach everybody, connections to the address are reset. Who talks would
+// learn of the move by the next request, which the new holder refuses, but who only listens, as a watch does, would hear
+// nothing until client-go asks after 30 seconds of silence. Reflectors connect anew at once: so that it is not to this
+// host, the kernel takes nothing for the address for five seconds, which it ends by itself. Attempts are repeated after a
+// second, and reach the other host. A kernel without INET_DIAG_DESTROY leaves the connections as they are.
 const handOverScript = `grep -qsF '%[1]s' %[2]s && ! [ -e %[3]s ] || exit 0
 held=
 for address in %[4]s; do
-	if ip -o address show to "$address" | grep -q .; then held=1; fi
+	ip -o address show to "$address" | grep -q . || continue
+	held=1
+	ip xfrm policy add dst "$address" dir in action block limit time-hard 5 || :
+	ss --kill --tcp src "$address" >/dev/null || :
 done
 timeout 30 systemctl restart keepalived.service && : >%[3]s && sync %[3]s || exit 1
 if [ -n "$held" ]; then echo held; fi

@@ -140,6 +140,7 @@ func climb() {
 		expectTrio(ctx, climber)
 		By("having had the address of the API server lead to one [S0-38]")
 		Expect(writer.Longest()).To(BeNumerically("<", time.Minute))
+		Expect(writer.Deaf()).To(BeNumerically("<", 10*time.Second))
 		By("having gone one minor at a time, the workers once and last [C3]")
 		Expect(timeline.Mixes()).To(Equal([]string{
 			"control plane v1.34.4; workers v1.34.4",

@@ -49,6 +49,7 @@ func gaps() {
 			the.lab.Printf("\nA rollout of %s: %s\n  from a pod: longest gap between reads %s, between writes %s",
 				took.Round(time.Second), writer.Report(), seen.Reads, seen.Writes)
 			Expect(need(writer.Lost(ctx))).To(BeEmpty(), "acknowledged keys that are lost")
+			Expect(writer.Deaf()).To(BeNumerically("<", 10*time.Second))
 			longest, slowest = max(longest, writer.Longest()), max(slowest, took)
 		}
 		the.lab.Printf("\nOf three rollouts: longest gap %s, slowest %s", longest.Round(time.Millisecond), slowest.Round(time.Second))

@@ -24,6 +24,8 @@ import (
 
 // trio is the life of a control plane of three, with somebody who writes to it all the time.
 func trio() {
+	// deaf is for how long a watch did not hear of a write, the last time.
+	var deaf time.Duration
 	// whileWriting does something to the cluster and then looks whether anything that was acknowledged is lost.
 	whileWriting := func(ctx context.Context, what string, do func()) lab.Counts {
 		GinkgoHelper()
@@ -34,6 +36,7 @@ func trio() {
 		// A few more seconds show that writes go on.
 		time.Sleep(3 * time.Second)
 		writer.Stop()
+		deaf = writer.Deaf()
 		counts := census.Stop()
 		the.lab.Printf("\n%s: %s\n  %+v\n  %s", what, writer.Report(), counts, strings.Join(census.Story(), "\n  "))
 		Expect(need(writer.Lost(ctx))).To(BeEmpty(), "acknowledged keys that are lost")
@@ -88,6 +91,8 @@ func trio() {
 		Expect(counts.MostLeaving).To(Equal(1))
 		By("having handed the virtual address over before the API server of its host went")
 		Expect(handOvers(ctx)).To(ContainElement(Not(BeElementOf(before))))
+		By("having had who only listens at the address connect to the host that has it now")
+		Expect(deaf).To(BeNumerically("<", 10*time.Second))
 		expectTrio(ctx, the.trio)
 	}, NodeTimeout(30*time.Minute))
 
