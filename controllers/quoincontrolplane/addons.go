@@ -132,6 +132,26 @@ func (r *Reconciler) updateAddons(
 	return dnsProblem, nil
 }
 
+// guardDNS makes the PodDisruptionBudget of CoreDNS, or deletes it where somebody else has one.
+func (r *Reconciler) guardDNS(ctx context.Context, o *observe.Observation, fence *fence) error {
+	workload, err := r.workloadClient(ctx, o, fence)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, observe.WorkloadTimeout)
+	defer cancel()
+	budget := observe.NewDNSBudget(o.Workload.DNSBudget.Selector)
+	if o.Workload.DNSBudget.Other != "" {
+		err = client.IgnoreNotFound(workload.Delete(ctx, budget))
+	} else {
+		err = client.IgnoreAlreadyExists(workload.Create(ctx, budget))
+	}
+	if err != nil {
+		return fmt.Errorf("PodDisruptionBudget %s of CoreDNS: %w", budget.Name, err)
+	}
+	return nil
+}
+
 // skipPinned leaves the add-ons alone whose images are named by digests, on which the functions of Cluster API fail.
 func skipPinned(ctx context.Context, images *observe.AddonImages, synthetic *kcpv1.KubeadmControlPlane) error {
 	dns, err := images.DNS(ctx)

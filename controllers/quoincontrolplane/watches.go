@@ -11,6 +11,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -205,6 +206,8 @@ func WorkloadObjects() map[client.Object]cache.ByObject {
 		&corev1.ConfigMap{}:  named(observe.KubeadmConfigName),
 		&appsv1.DaemonSet{}:  named(observe.KubeProxy),
 		&appsv1.Deployment{}: named(observe.CoreDNS),
+
+		&policyv1.PodDisruptionBudget{}: inSystem(cache.Config{}),
 	}
 }
 

@@ -437,9 +437,12 @@ func (w *world) start(version string) {
 		Name: observe.KubeProxy},
 		Spec: appsv1.DaemonSetSpec{Template: podTemplate(observe.KubeProxy, "quoin.test/kube-proxy:"+version)}})).
 		To(Succeed())
+	dns := map[string]string{"k8s-app": "kube-dns"}
+	template := podTemplate(observe.CoreDNS, "quoin.test/coredns:v1.13.1")
+	template.Labels = dns
 	w.g.Expect(w.workload.Create(ctx, &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: system,
 		Name: observe.CoreDNS},
-		Spec: appsv1.DeploymentSpec{Template: podTemplate(observe.CoreDNS, "quoin.test/coredns:v1.13.1")}})).To(Succeed())
+		Spec: appsv1.DeploymentSpec{Selector: &metav1.LabelSelector{MatchLabels: dns}, Template: template}})).To(Succeed())
 }
 
 func podTemplate(name, image string) corev1.PodTemplateSpec {

@@ -138,6 +138,8 @@ func climb() {
 		Expect(seen.Schedulers.Longest).To(BeNumerically("<", 25*time.Second))
 		Expect(counts.FewestVoters).To(Equal(3))
 		expectTrio(ctx, climber)
+		By("having resolved names all the time, from a pod on a worker [S0-42]")
+		Expect(seen.Names.Longest).To(BeNumerically("<", 10*time.Second))
 		By("having had the address of the API server lead to one [S0-38]")
 		Expect(writer.Longest()).To(BeNumerically("<", time.Minute))
 		Expect(writer.Deaf()).To(BeNumerically("<", 10*time.Second))

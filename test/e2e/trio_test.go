@@ -84,6 +84,8 @@ func trio() {
 		By("having the API server of each host leave before its etcd member, so that nobody hung on one without")
 		// It is two seconds where the machine has nothing else to do, and was two minutes for each host.
 		Expect(max(seen.Reads.Longest, seen.Writes.Longest)).To(BeNumerically("<", 10*time.Second))
+		By("having evicted the pods of CoreDNS one after the other, so that names were known [S0-42]")
+		Expect(seen.Names.Longest).To(BeNumerically("<", 10*time.Second))
 		Expect(seen.Writes.Last).To(BeTemporally(">", time.Now().Add(-time.Minute)), "a client that goes on")
 		By("never having had less than three voters, or more than one Machine on its way out [S2-30] [S2-33] [S2-34]")
 		Expect(counts.MostMachines).To(Equal(4))

@@ -56,6 +56,8 @@ type Workload struct {
 	ProxyHeld string
 	// DNSProblem is why CoreDNS does not follow the version by itself; what to do, as a sentence.
 	DNSProblem string
+	// DNSBudget is who keeps drains from evicting all pods of CoreDNS together.
+	DNSBudget DNSBudget
 	// AddonsVersion is the Kubernetes version whose images the add-ons have now; empty when it is not known.
 	AddonsVersion string
 	// Images of the add-ons that were read, by name.

@@ -15,6 +15,7 @@ import (
 	. "github.com/onsi/gomega"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/utils/ptr"
@@ -91,7 +92,7 @@ func (d *down) List(ctx context.Context, into client.ObjectList, options ...clie
 }
 
 // inside are the kinds that are read in a workload cluster.
-var inside = clienttest.Scheme(corev1.AddToScheme, appsv1.AddToScheme)
+var inside = clienttest.Scheme(corev1.AddToScheme, appsv1.AddToScheme, policyv1.AddToScheme)
 
 func kubeadmConfig(configuration string) *corev1.ConfigMap {
 	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: KubeadmConfigName},
