@@ -46,9 +46,10 @@ func gaps() {
 			took := time.Since(began)
 			writer.Stop()
 			seen := need(insider.Report(ctx))
-			the.lab.Printf("\nA rollout of %s: %s\n  from a pod: longest gap between reads %s, between writes %s",
-				took.Round(time.Second), writer.Report(), seen.Reads, seen.Writes)
+			the.lab.Printf("\nA rollout of %s: %s\n  from a pod: longest gap between reads %s, between writes %s, between names that DNS knew %s",
+				took.Round(time.Second), writer.Report(), seen.Reads, seen.Writes, seen.Names)
 			Expect(need(writer.Lost(ctx))).To(BeEmpty(), "acknowledged keys that are lost")
+			Expect(seen.Names.Longest).To(BeNumerically("<", 10*time.Second))
 			Expect(writer.Deaf()).To(BeNumerically("<", 10*time.Second))
 			longest, slowest = max(longest, writer.Longest()), max(slowest, took)
 		}
