@@ -23,17 +23,18 @@ const leavingPath = "/etc/keepalived/quoin-leaving"
 // learn of the move by the next request, which the new holder refuses, but who only listens, as a watch does, would hear
 // nothing until client-go asks after 30 seconds of silence. Reflectors connect anew at once: so that it is not to this
 // host, the kernel takes nothing for the address for five seconds, which it ends by itself. Attempts are repeated after a
-// second, and reach the other host. A kernel without INET_DIAG_DESTROY leaves the connections as they are.
+// second, and reach the other host. On lo that does not hold: clients on this host, which is about to be drained, notice
+// after 30 seconds as before. Without ss, xfrm or INET_DIAG_DESTROY all do.
 const handOverScript = `grep -qsF '%[1]s' %[2]s && ! [ -e %[3]s ] || exit 0
 held=
 for address in %[4]s; do
 	ip -o address show to "$address" | grep -q . || continue
 	held=1
-	ip xfrm policy add dst "$address" dir in action block limit time-hard 5 || :
-	ss --kill --tcp src "$address" >/dev/null || :
+	command -v ss >/dev/null && ip xfrm policy update dst "$address" dir in action block limit time-hard 5 &&
+		ss --kill --tcp src "$address" >/dev/null
 done
 timeout 30 systemctl restart keepalived.service && : >%[3]s && sync %[3]s || exit 1
-if [ -n "$held" ]; then echo held; fi
+[ -z "$held" ] || echo held
 `
 
 // HandOver has a host that is about to leave give the virtual addresses to another one, while the API servers of both

@@ -10,6 +10,7 @@ import (
 	"slices"
 
 	"github.com/blang/semver/v4"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -132,24 +133,45 @@ func (r *Reconciler) updateAddons(
 	return dnsProblem, nil
 }
 
-// guardDNS makes the PodDisruptionBudget of CoreDNS, or deletes it where somebody else has one.
-func (r *Reconciler) guardDNS(ctx context.Context, o *observe.Observation, fence *fence) error {
+// guardDNS makes the PodDisruptionBudget of CoreDNS, or deletes it where it is not wanted. Nothing depends on it: what
+// goes wrong is told, and tried again after a while.
+func (r *Reconciler) guardDNS(ctx context.Context, p *reconciliation) {
+	o := p.observation
+	wanted, uid := o.Workload.DNSBudget, p.controlPlane.UID
+	if wanted == (observe.DNSBudget{}) || !o.State.Reachable || o.State.Deleting || o.State.ClusterDeleting ||
+		!r.history.DNSBudget.Due(uid, "", r.Clock.Now()) {
+		return
+	}
+	const reason = "DNSBudget"
+	done, err := "made, so that a drain evicts one pod of CoreDNS at a time", wanted.Err
+	if wanted.Unwanted != "" {
+		done = "deleted: " + wanted.Unwanted
+	}
+	if err == nil {
+		err = r.writeDNSBudget(ctx, o, wanted)
+	}
+	r.history.DNSBudget.Note(uid, "", r.Clock.Now(), err == nil)
+	if err != nil {
+		r.event(p.controlPlane, corev1.EventTypeWarning, reason, fmt.Sprintf("drains may evict all pods of CoreDNS "+
+			"together: PodDisruptionBudget %s: %v", observe.DNSBudgetName, err))
+		return
+	}
+	r.event(p.controlPlane, corev1.EventTypeNormal, reason, fmt.Sprintf("PodDisruptionBudget %s was %s",
+		observe.DNSBudgetName, done))
+}
+
+func (r *Reconciler) writeDNSBudget(ctx context.Context, o *observe.Observation, wanted observe.DNSBudget) error {
+	fence := r.newFence(&o.Inventory)
+	defer fence.end(ctx)
 	workload, err := r.workloadClient(ctx, o, fence)
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, observe.WorkloadTimeout)
-	defer cancel()
-	budget := observe.NewDNSBudget(o.Workload.DNSBudget.Selector)
-	if o.Workload.DNSBudget.Other != "" {
-		err = client.IgnoreNotFound(workload.Delete(ctx, budget))
-	} else {
-		err = client.IgnoreAlreadyExists(workload.Create(ctx, budget))
+	budget := observe.NewDNSBudget(wanted.Selector)
+	if wanted.Unwanted != "" {
+		return client.IgnoreNotFound(workload.Delete(ctx, budget))
 	}
-	if err != nil {
-		return fmt.Errorf("PodDisruptionBudget %s of CoreDNS: %w", budget.Name, err)
-	}
-	return nil
+	return client.IgnoreAlreadyExists(workload.Create(ctx, budget))
 }
 
 // skipPinned leaves the add-ons alone whose images are named by digests, on which the functions of Cluster API fail.

@@ -90,8 +90,6 @@ func (r *Reconciler) perform(ctx context.Context, p *reconciliation, fence *fenc
 		problem, err := r.updateAddons(ctx, o, fence)
 		p.dnsProblem = problem
 		return none, err
-	case controlplane.GuardDNS:
-		return none, r.guardDNS(ctx, o, fence)
 	case controlplane.OrderRecovery:
 		return none, r.orderRecovery(ctx, o, step)
 	case controlplane.MarkForRemediation:

@@ -286,6 +286,7 @@ func (r *Reconciler) reconcile(ctx context.Context, p *reconciliation) (result c
 	// After the step: it is awaited, and conditions would use up the one reconcile a second that Cluster API gives a
 	// Machine.
 	defer func() { reterr = kerrors.NewAggregate([]error{reterr, r.report(ctx, p)}) }()
+	r.guardDNS(ctx, p)
 	step := p.assessment.Step
 	housekeeping := kerrors.NewAggregate(append(p.failures, r.announce(ctx, r.summaryOf(p), step)))
 	log := ctrl.LoggerFrom(ctx).WithValues("step", step.Kind, "reason", step.Reason)

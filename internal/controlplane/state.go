@@ -71,11 +71,6 @@ type State struct {
 	ProxyHeld bool
 	// AddonsProblem says why AddonsCurrent is not known; empty when it is.
 	AddonsProblem string
-	// DNSUnguarded: no PodDisruptionBudget keeps a drain from evicting all pods of CoreDNS together.
-	DNSUnguarded bool
-	// DNSGuardedBy is a PodDisruptionBudget of somebody else that selects CoreDNS beside ours: no pod of two is ever evicted.
-	// Empty when there is none.
-	DNSGuardedBy string
 	// AddonsVersion is the Kubernetes version whose images CoreDNS and kube-proxy have now; empty when it is not known.
 	AddonsVersion string
 	// Remediation is what the replacement of unhealthy Machines depends on.

@@ -50,8 +50,6 @@ const (
 	ReleaseTerminateHook Kind = "ReleaseTerminateHook"
 	// UpdateAddons gives CoreDNS and kube-proxy the wanted version's images.
 	UpdateAddons Kind = "UpdateAddons"
-	// GuardDNS makes the PodDisruptionBudget of CoreDNS, or deletes it where somebody else has one.
-	GuardDNS Kind = "GuardDNS"
 	// FetchSnapshot records that the snapshot of the recovery is to be brought to Machine's host.
 	FetchSnapshot Kind = "FetchSnapshot"
 	// BeginRecovery records that the recovery of etcd that was asked for begins.
@@ -113,7 +111,6 @@ const (
 	ReasonLeaving             = "Leaving"
 	ReasonNothingToGuard      = "NothingToGuard"
 	ReasonNewVersion          = "NewVersion"
-	ReasonDNSBudget           = "DNSBudget"
 	ReasonControlPlaneGoing   = "ControlPlaneDeleting"
 
 	ReasonRemediated           = "Remediated"

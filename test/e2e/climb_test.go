@@ -100,6 +100,7 @@ func climb() {
 
 		awaitUpgrade(ctx, upgrade, 95*time.Minute, quoinv1.UpgradeStepWorkers)
 		seen := need(insider.Report(ctx))
+		Expect(seen.Names.Last).To(BeTemporally(">", time.Now().Add(-time.Minute)), "names that are known again")
 		must(insider.Stop(ctx, climber))
 		By("killing the managers while the first worker's replacement is provisioned")
 		Eventually(func(ctx context.Context) infrav1.HostState { return quoinHost(ctx, worker.Name).Status.State }).

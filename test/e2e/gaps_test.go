@@ -50,6 +50,7 @@ func gaps() {
 				took.Round(time.Second), writer.Report(), seen.Reads, seen.Writes, seen.Names)
 			Expect(need(writer.Lost(ctx))).To(BeEmpty(), "acknowledged keys that are lost")
 			Expect(seen.Names.Longest).To(BeNumerically("<", 10*time.Second))
+			Expect(seen.Names.Last).To(BeTemporally(">", time.Now().Add(-time.Minute)), "names that are known again")
 			Expect(writer.Deaf()).To(BeNumerically("<", 10*time.Second))
 			longest, slowest = max(longest, writer.Longest()), max(slowest, took)
 		}

@@ -86,6 +86,7 @@ func trio() {
 		Expect(max(seen.Reads.Longest, seen.Writes.Longest)).To(BeNumerically("<", 10*time.Second))
 		By("having evicted the pods of CoreDNS one after the other, so that names were known [S0-42]")
 		Expect(seen.Names.Longest).To(BeNumerically("<", 10*time.Second))
+		Expect(seen.Names.Last).To(BeTemporally(">", time.Now().Add(-time.Minute)), "names that are known again")
 		Expect(seen.Writes.Last).To(BeTemporally(">", time.Now().Add(-time.Minute)), "a client that goes on")
 		By("never having had less than three voters, or more than one Machine on its way out [S2-30] [S2-33] [S2-34]")
 		Expect(counts.MostMachines).To(Equal(4))

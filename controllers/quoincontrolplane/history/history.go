@@ -19,6 +19,8 @@ type History struct {
 	Expiry Backoff
 	// PreCreation paces the pre-creation of Machines, by the Machine beside which it failed.
 	PreCreation Backoff
+	// DNSBudget paces what is done about the budget of CoreDNS, of no Machine.
+	DNSBudget Backoff
 	// Applied are the digests of what was applied last.
 	Applied Digests
 	// Events are the last ones that were recorded.
@@ -69,6 +71,7 @@ func (h *History) Forget(controlPlane types.UID) {
 	h.mu.Unlock()
 	h.Expiry.Keep(controlPlane, nil)
 	h.PreCreation.Keep(controlPlane, nil)
+	h.DNSBudget.Keep(controlPlane, nil)
 	h.Applied.forget(controlPlane)
 	h.Events.forget(controlPlane)
 }

@@ -114,9 +114,7 @@ func (w *Workload) readAddons(
 	ctx context.Context, inv *Inventory, machines collections.Machines, images *AddonImages,
 ) {
 	w.AddonsVersion = runningAddons(ctx, inv.ControlPlane, RunningVersions(machines, w.Health), images)
-	if w.DNSBudget, w.AddonsErr = readDNSBudget(ctx, inv.ControlPlane, images.reader); w.AddonsErr == nil {
-		w.AddonsErr = w.compareAddons(ctx, inv, images)
-	}
+	w.AddonsErr = w.compareAddons(ctx, inv, images)
 	w.Images = images.known
 }
 

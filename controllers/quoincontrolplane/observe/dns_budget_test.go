@@ -11,6 +11,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/utils/ptr"
 	kcpv1 "sigs.k8s.io/cluster-api/api/controlplane/kubeadm/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -31,37 +33,51 @@ func TestWhoGuardsCoreDNS(t *testing.T) {
 	}
 	system := metav1.NamespaceSystem
 	ours, theirs := NewDNSBudget(selector), budget(system, "theirs", &metav1.LabelSelector{MatchLabels: pods})
+	stale := NewDNSBudget(&metav1.LabelSelector{MatchLabels: map[string]string{"k8s-app": "before"}})
+	going := NewDNSBudget(selector)
+	going.Finalizers, going.DeletionTimestamp = []string{"test/f"}, ptr.To(metav1.Now())
+	another := budget(system, "another", &metav1.LabelSelector{MatchLabels: map[string]string{"k8s-app": "metrics-server"}})
+	// What the chart of CoreDNS makes, whose pods the Service of kubeadm's selects as well.
+	chart := budget(system, "chart", &metav1.LabelSelector{MatchLabels: map[string]string{"k8s-app": "kube-dns",
+		"app.kubernetes.io/instance": "dns"}})
+	unguarded := DNSBudget{Selector: selector}
+	two := func(name string) DNSBudget {
+		return DNSBudget{Unwanted: "PodDisruptionBudget " + name + " is another one, and no pod of two is ever evicted"}
+	}
 	for name, test := range map[string]struct {
 		objects []client.Object
 		left    bool
 		want    DNSBudget
 	}{
-		"no CoreDNS":         {nil, false, DNSBudget{}},
-		"nobody":             {[]client.Object{deployment}, false, DNSBudget{Selector: selector}},
-		"left to its user":   {[]client.Object{deployment}, true, DNSBudget{}},
-		"ours":               {[]client.Object{deployment, ours}, false, DNSBudget{}},
-		"theirs":             {[]client.Object{deployment, theirs}, false, DNSBudget{}},
-		"both":               {[]client.Object{deployment, ours, theirs}, false, DNSBudget{Other: "theirs"}},
-		"both, though left":  {[]client.Object{deployment, ours, theirs}, true, DNSBudget{Other: "theirs"}},
-		"that of all pods":   {[]client.Object{deployment, ours, budget(system, "all", &metav1.LabelSelector{})}, false, DNSBudget{Other: "all"}},
-		"that of no pods":    {[]client.Object{deployment, budget(system, "none", nil)}, false, DNSBudget{Selector: selector}},
-		"that of other pods": {[]client.Object{deployment, budget("default", "theirs", selector)}, false, DNSBudget{Selector: selector}},
-		"that of another add-on": {[]client.Object{deployment, budget(system, "other",
-			&metav1.LabelSelector{MatchLabels: map[string]string{"k8s-app": "metrics-server"}})}, false, DNSBudget{Selector: selector}},
+		"no CoreDNS":          {nil, false, DNSBudget{}},
+		"no CoreDNS any more": {[]client.Object{ours}, false, DNSBudget{Unwanted: "there is no Deployment coredns"}},
+		"nobody":              {[]client.Object{deployment}, false, unguarded},
+		"left to its user":    {[]client.Object{deployment}, true, DNSBudget{}},
+		"ours":                {[]client.Object{deployment, ours, another}, false, DNSBudget{}},
+		"ours of other pods":  {[]client.Object{deployment, stale}, false, DNSBudget{Unwanted: "the Deployment selects other pods now"}},
+		"ours, which goes":    {[]client.Object{deployment, going, theirs}, false, DNSBudget{}},
+		"theirs of our name":  {[]client.Object{deployment, budget(system, DNSBudgetName, nil)}, false, DNSBudget{}},
+		"theirs":              {[]client.Object{deployment, theirs}, false, DNSBudget{}},
+		"both":                {[]client.Object{deployment, ours, theirs}, false, two("theirs")},
+		"both, though left":   {[]client.Object{deployment, ours, theirs}, true, two("theirs")},
+		"that of the chart":   {[]client.Object{deployment, ours, chart}, false, two("chart")},
+		"that of all pods":    {[]client.Object{deployment, ours, budget(system, "all", &metav1.LabelSelector{})}, false, two("all")},
+		"that of no pods":     {[]client.Object{deployment, budget(system, "none", nil)}, false, unguarded},
+		"that of a namespace": {[]client.Object{deployment, budget("default", "theirs", selector)}, false, unguarded},
+		"that of another app": {[]client.Object{deployment, another}, false, unguarded},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g, controlPlane := NewWithT(t), &controlplanev1.QuoinControlPlane{}
 			if test.left {
 				controlPlane.Annotations = map[string]string{kcpv1.SkipCoreDNSAnnotation: ""}
 			}
-			found, err := readDNSBudget(t.Context(), controlPlane, clienttest.Unmanaged(inside).WithObjects(test.objects...).Build())
-			g.Expect(err).NotTo(HaveOccurred())
-			g.Expect(found).To(Equal(test.want))
+			reader := clienttest.Unmanaged(inside).WithObjects(test.objects...).Build()
+			g.Expect(readDNSBudget(t.Context(), controlPlane, reader)).To(Equal(test.want))
 		})
 	}
-	for _, reader := range []client.Reader{unreadable(), &down{Reader: clienttest.Unmanaged(inside).WithObjects(deployment).Build(),
-		of: &policyv1.PodDisruptionBudgetList{}}} {
-		_, err := readDNSBudget(t.Context(), &controlplanev1.QuoinControlPlane{}, reader)
-		NewWithT(t).Expect(err).To(MatchError(ContainSubstring("down")))
+	for _, of := range []runtime.Object{&policyv1.PodDisruptionBudgetList{}, &appsv1.Deployment{}} {
+		found := readDNSBudget(t.Context(), &controlplanev1.QuoinControlPlane{},
+			&down{Reader: clienttest.Unmanaged(inside).WithObjects(deployment).Build(), of: of})
+		NewWithT(t).Expect(found.Err).To(MatchError(ContainSubstring("down")))
 	}
 }

@@ -64,7 +64,6 @@ func (o *Observation) fillState() {
 		o.State.AddonsProblem = o.Workload.AddonsErr.Error()
 	}
 	o.State.AddonsVersion = o.Workload.AddonsVersion
-	o.State.DNSUnguarded, o.State.DNSGuardedBy = o.Workload.DNSBudget.Selector != nil, o.Workload.DNSBudget.Other
 	o.State.Spare, o.State.Workers, o.State.LeftBehind = o.Spare, len(o.Workers), o.LeftBehind
 	o.State.Window, o.State.AwaitedVersion = o.Window.Closed, o.awaitedVersion()
 	o.State.Strategy = controlplane.Strategy(o.ControlPlane.Spec.Rollout.Strategy)

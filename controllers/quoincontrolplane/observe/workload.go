@@ -56,7 +56,7 @@ type Workload struct {
 	ProxyHeld string
 	// DNSProblem is why CoreDNS does not follow the version by itself; what to do, as a sentence.
 	DNSProblem string
-	// DNSBudget is who keeps drains from evicting all pods of CoreDNS together.
+	// DNSBudget is what is to be done so that drains do not evict all pods of CoreDNS together.
 	DNSBudget DNSBudget
 	// AddonsVersion is the Kubernetes version whose images the add-ons have now; empty when it is not known.
 	AddonsVersion string
@@ -117,6 +117,7 @@ func (s *Sources) readWorkload(ctx context.Context, inv *Inventory) (Workload, c
 		}
 	}
 	w.readAddons(ctx, inv, machines, NewAddonImages(reader, nil))
+	w.DNSBudget = readDNSBudget(ctx, inv.ControlPlane, reader)
 	return w, machines
 }
 

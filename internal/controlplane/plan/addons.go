@@ -77,26 +77,6 @@ func holdAddons(s facts, leaving controlplane.Machine) *controlplane.Step {
 	return nil
 }
 
-// guardDNS sees to it that drains leave a pod of CoreDNS: kubeadm puts both on the first Node, which a rollout drains. It
-// is done before anything is replaced, and what goes wrong with it holds nothing else up.
-func guardDNS(s facts) *controlplane.Step {
-	if !s.DNSUnguarded {
-		return nil
-	}
-	return change(controlplane.GuardDNS, s.ongoing(), controlplane.ReasonDNSBudget,
-		"making a PodDisruptionBudget for CoreDNS, so that a drain evicts one of its pods at a time")
-}
-
-// yieldDNS gives way to a budget of somebody else at once: the drain that runs would never end beside it.
-func yieldDNS(s facts) *controlplane.Step {
-	if s.DNSGuardedBy == "" || !s.Reachable {
-		return nil
-	}
-	return change(controlplane.GuardDNS, s.ongoing(), controlplane.ReasonDNSBudget,
-		"deleting our PodDisruptionBudget for CoreDNS, because %s is another one, and no pod of two is ever evicted",
-		s.DNSGuardedBy)
-}
-
 // prepull asks hosts for the images of the version's add-ons.
 func (s facts) prepull(hosts []string, version, why string) *controlplane.Step {
 	sort.Strings(hosts)

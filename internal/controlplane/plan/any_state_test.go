@@ -283,10 +283,6 @@ func anySpec(t *rapid.T, rare func(string) bool, s *controlplane.State) {
 	if rare("add-ons unknown") {
 		s.AddonsProblem = "kube-proxy could not be read"
 	}
-	s.DNSUnguarded = rare("CoreDNS without a budget")
-	if rare("CoreDNS with two budgets") {
-		s.DNSGuardedBy = "theirs"
-	}
 	s.Certificates, s.Reachable = !rare("no certificates"), !rare("unreachable")
 	s.StackedEtcd = !rare("external etcd")
 	switch {

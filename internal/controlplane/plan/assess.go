@@ -63,7 +63,7 @@ func (s facts) firstStep() controlplane.Step {
 	if step := refuseStale(s); step != nil {
 		return *step
 	}
-	step := s.first(tearDown, restore, yieldDNS, leave, facts.steadyState)
+	step := s.first(tearDown, restore, leave, facts.steadyState)
 	switch {
 	case step == nil:
 		return controlplane.Step{Kind: controlplane.Done, RecheckAfter: controlplane.RecheckIdle}
@@ -80,8 +80,7 @@ func (s facts) steadyState() *controlplane.Step {
 		return cmp.Or(dropIll(s), refusal)
 	}
 	return s.first(retryInit, initialize, reportQuorumLoss, requireReachability, remediate,
-		dropOrphanedMembers, dropNodes, reschedule, dropOutdated, waitUntilStable, guardDNS, replace, scale, followVersion,
-		dropSurplus)
+		dropOrphanedMembers, dropNodes, reschedule, dropOutdated, waitUntilStable, replace, scale, followVersion, dropSurplus)
 }
 
 // dropIll takes away what is ill and casts no vote, whatever else is wrong; nil when there is nothing of that kind.

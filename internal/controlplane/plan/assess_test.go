@@ -254,10 +254,6 @@ func parse(t *testing.T, d *datadriven.TestData) controlplane.State {
 			s.AddonsCurrent = false
 		case "addons-unknown":
 			s.AddonsCurrent, s.AddonsProblem = false, "kube-proxy could not be read"
-		case "dns-unguarded":
-			s.DNSUnguarded = true
-		case "dns-guarded-by":
-			s.DNSGuardedBy = value
 		case "addons":
 			s.AddonsVersion = value
 		case "strategy":

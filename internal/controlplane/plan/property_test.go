@@ -90,7 +90,7 @@ func TestPromisesHoldAlways(t *testing.T) {
 		}
 		turns := rapid.IntRange(10, 150).Draw(t, "turns")
 		for range turns {
-			switch rapid.IntRange(0, 42).Draw(t, "event") {
+			switch rapid.IntRange(0, 41).Draw(t, "event") {
 			case 0:
 				minor += rapid.IntRange(-1, 2).Draw(t, "minors")
 				w.change(fmt.Sprintf("v1.%d.0", minor))
@@ -107,11 +107,6 @@ func TestPromisesHoldAlways(t *testing.T) {
 				}
 			case 4:
 				w.sicken(t)
-			case 42:
-				// Somebody deletes the budget of CoreDNS, or makes one beside it.
-				if w.DNSUnguarded = rapid.Bool().Draw(t, "no budget"); !w.DNSUnguarded {
-					w.DNSGuardedBy = "theirs"
-				}
 			case 20:
 				w.take(rapid.IntRange(-1, 1).Draw(t, "taken"))
 			case 21:
@@ -610,7 +605,7 @@ func (w *world) leaveAlone(scarce bool) {
 }
 
 func (w *world) finished() bool {
-	if len(w.Machines) != w.Replicas || len(w.PreCreated) > 0 || w.addons != w.Version || w.DNSUnguarded || w.DNSGuardedBy != "" {
+	if len(w.Machines) != w.Replicas || len(w.PreCreated) > 0 || w.addons != w.Version {
 		return false
 	}
 	for _, machine := range w.Machines {

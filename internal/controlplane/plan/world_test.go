@@ -346,8 +346,6 @@ func (w *world) apply(step controlplane.Step) error {
 			return fmt.Errorf("the host of %s is released while its join runs", step.Machine)
 		}
 		w.machine(step.Machine).Hook, w.machine(step.Machine).DrainHook = false, false
-	case controlplane.GuardDNS:
-		w.DNSUnguarded, w.DNSGuardedBy = false, ""
 	case controlplane.UpdateAddons:
 		for _, machine := range w.Machines {
 			if machine.Kubelet == "" || skew.Older(machine.Kubelet, w.Version) {
