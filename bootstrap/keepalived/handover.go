@@ -20,11 +20,11 @@ const leavingPath = "/etc/keepalived/quoin-leaving"
 // started again is as good as the other for a moment, and does not take the address back from an equal.
 //
 // Before that, while packets of this host still reach everybody, connections to the address are reset. Who talks would
-// learn of the move by the next request, which the new holder refuses, but who only listens, as a watch does, would hear
-// nothing until client-go asks after 30 seconds of silence. Reflectors connect anew at once: so that it is not to this
-// host, the kernel takes nothing for the address for five seconds, which it ends by itself. Attempts are repeated after a
-// second, and reach the other host. On lo that does not hold: clients on this host, which is about to be drained, notice
-// after 30 seconds as before. Without ss, xfrm or INET_DIAG_DESTROY all do.
+// learn of the move by the next request, which the new holder refuses, but who only listens, as a watch does, would
+// hear nothing until client-go asks after 30 seconds of silence. Reflectors connect anew at once: so that it is not to
+// this host, the kernel takes nothing for the address for five seconds, which it ends by itself. Attempts are repeated
+// after a second, and reach the other host. On lo that does not hold: clients on this host, which is about to be
+// drained, notice after 30 seconds as before. Without ss, xfrm or INET_DIAG_DESTROY all do.
 const handOverScript = `grep -qsF '%[1]s' %[2]s && ! [ -e %[3]s ] || exit 0
 held=
 for address in %[4]s; do
