@@ -138,8 +138,13 @@ func (r *Reconciler) updateAddons(
 func (r *Reconciler) guardDNS(ctx context.Context, p *reconciliation) {
 	o := p.observation
 	wanted, uid := o.Workload.DNSBudget, p.controlPlane.UID
+	// Changes in the cluster are confirmed by the host of a node, and the first Machine is one a moment after its API
+	// answers.
+	confirmable := slices.ContainsFunc(o.State.Machines, func(machine controlplane.Machine) bool {
+		return machine.Node != ""
+	})
 	if wanted == (observe.DNSBudget{}) || !o.State.Reachable || o.State.Deleting || o.State.ClusterDeleting ||
-		!r.history.DNSBudget.Due(uid, "", r.Clock.Now()) {
+		!confirmable || !r.history.DNSBudget.Due(uid, "", r.Clock.Now()) {
 		return
 	}
 	const reason = "DNSBudget"
