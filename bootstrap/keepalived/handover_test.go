@@ -38,8 +38,8 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// serve tells whoever connects its name ten times a second, as an API server tells of changes, with the client's address,
-// which each connection has another one of, and a number.
+// serve sends whoever connects its name ten times a second, as an API server sends changes, with the client's address,
+// of which each connection has another one, and a number.
 func serve(name, address string) {
 	listener, err := net.Listen("tcp", address)
 	if err != nil {

@@ -134,7 +134,7 @@ func (r *Reconciler) updateAddons(
 }
 
 // guardDNS makes the PodDisruptionBudget of CoreDNS, or deletes it where it is not wanted. Nothing depends on it: what
-// goes wrong is told, and tried again after a while.
+// fails is said in an event, and tried again after a while.
 func (r *Reconciler) guardDNS(ctx context.Context, p *reconciliation) {
 	o := p.observation
 	wanted, uid := o.Workload.DNSBudget, p.controlPlane.UID

@@ -68,7 +68,8 @@ func TestCoreDNSHasABudget(t *testing.T) {
 	g.Expect(w.dnsBudget()).To(BeNil(), "nothing is made in a cluster that goes")
 }
 
-// A cluster that takes no budget gets its Machines all the same: the refusal is told, and the next attempt is a while later.
+// A cluster that takes no budget gets its Machines all the same: an event has the refusal, and the next attempt is a
+// while later.
 func TestABudgetThatIsRefusedHoldsNothingUp(t *testing.T) {
 	w := newWorld(t, 1)
 	g := w.g
@@ -87,9 +88,9 @@ func TestABudgetThatIsRefusedHoldsNothingUp(t *testing.T) {
 	w.reconcile()
 	g.Expect(w.machines()).To(HaveLen(2), "the next Machine is made")
 	g.Expect(refused).To(Equal(1))
-	var told []string
-	for said := w.r.Recorder.(*events.FakeRecorder).Events; len(said) > 0; {
-		told = append(told, <-said)
+	var said []string
+	for recorded := w.r.Recorder.(*events.FakeRecorder).Events; len(recorded) > 0; {
+		said = append(said, <-recorded)
 	}
-	g.Expect(told).To(ContainElement(And(HavePrefix("Warning DNSBudget"), ContainSubstring("a webhook says no"))))
+	g.Expect(said).To(ContainElement(And(HavePrefix("Warning DNSBudget"), ContainSubstring("a webhook says no"))))
 }

@@ -74,8 +74,8 @@ func newWorkerBench(b *testing.B, size int) *court {
 	// A thousand hosts that are asked ten times as often as real ones, each with a server of SSH in this process, leave two
 	// cores no time: connections are given up before they are made, and made again.
 	haste := max(1, min(hurry, 1000/size))
-	court := newCourt(b, courtOptions{haste: haste, name: fmt.Sprintf("bench-workers-%d", size), replicas: 1, hosts: 1 + size + 2*surging,
-		strategy: surge, admission: true, workers: true})
+	court := newCourt(b, courtOptions{name: fmt.Sprintf("bench-workers-%d", size), replicas: 1, hosts: 1 + size + 2*surging,
+		strategy: surge, admission: true, workers: true, haste: haste})
 	court.patience = whole + time.Duration(size)*time.Minute
 	court.pause = 250*time.Millisecond + time.Duration(size)*time.Millisecond
 	court.untilWhole("coming up")

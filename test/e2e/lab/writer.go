@@ -27,8 +27,8 @@ import (
 const writerNamespace = "writer"
 
 // Writer writes to a cluster for as long as it runs, and remembers what the API server acknowledged. It reads as often: a
-// write needs a quorum of etcd, and so does such a read. A watch that does nothing but listen, on a connection that stays,
-// hears of each write.
+// write needs a quorum of etcd, and so does such a read. A watch that does nothing but listen, on a
+// connection that stays, hears of each write.
 type Writer struct {
 	cluster *Cluster
 	client  client.Client
@@ -39,7 +39,8 @@ type Writer struct {
 	acknowledged []string
 	writes       gaps
 	reads        gaps
-	// unheard are when writes were acknowledged of which the watch has not heard yet, and early is what it heard of before.
+	// unheard are when writes were acknowledged of which the watch has not heard yet; early is what it heard of before that.
+	// deaf is the longest time in which it did not, which ended at deafAt.
 	unheard map[string]time.Time
 	early   map[string]bool
 	deaf    time.Duration
