@@ -27,12 +27,13 @@ var activePeer = regexp.MustCompile(`^etcd_network_active_peers\{Local="[0-9a-f]
 // asked themselves: nobody knows whether their addresses can be reached from here, while no vote counts that other
 // members do not hear.
 func (c *Cluster) askPeers(ctx context.Context, endpoints []Endpoint, credentials Credentials, answers []answer) {
-	known := map[string]bool{}
+	known, asked := map[string]bool{}, map[uint64]bool{}
 	var answering []Endpoint
 	for i, endpoint := range endpoints {
 		known[endpoint.Name] = true
 		if status := answers[i].status; status.GetLeader() != 0 {
 			answering = append(answering, endpoint)
+			asked[status.GetHeader().GetMemberId()] = true
 		}
 	}
 	var unknown []*Member
@@ -47,6 +48,9 @@ func (c *Cluster) askPeers(ctx context.Context, endpoints []Endpoint, credential
 	heard, err := peersOf(ctx, answering, credentials)
 	if err == nil && !c.plausible(heard, len(answering)) {
 		err = errors.New("the metrics of the members do not tell which others they are connected with")
+	}
+	if err == nil {
+		err = c.whollyAsked(heard, asked)
 	}
 	for _, member := range unknown {
 		switch {
@@ -77,6 +81,18 @@ func (c *Cluster) plausible(heard map[uint64]bool, answering int) bool {
 		}
 	}
 	return !c.Agreed || living > voters/2
+}
+
+// whollyAsked says which voter lives and was not asked with whom it is connected: a member that nobody else hears may vote
+// through it.
+func (c *Cluster) whollyAsked(heard, asked map[uint64]bool) error {
+	for _, member := range c.Members {
+		if !member.Learner && heard[member.ID] && !asked[member.ID] {
+			return fmt.Errorf("no member that was asked is connected with it, but member %x (%s) votes and could not be asked",
+				member.ID, member.Name)
+		}
+	}
+	return nil
 }
 
 // peersOf are the members that one of the endpoints at least is connected with. Of those that are not among them

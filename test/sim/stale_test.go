@@ -23,12 +23,13 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/test/sim/kube"
 	"github.com/quoin-dev/cluster-api-provider-quoin/test/sim/plane"
 )
 
 // Objects from the day of one replica are made on another management plane while the cluster has three. The other plane takes the
 // one host over that they know, and is right to. It finds two healthy voters that no Machine runs: it removes neither, and tells
-// how a person would.
+// how a person would; also while the one that it knows does not hear one of them, which votes through the other.
 func TestObjectsOfAnotherDayRemoveNoVoter(t *testing.T) {
 	needsTime(t)
 	t.Parallel()
@@ -38,9 +39,25 @@ func TestObjectsOfAnotherDayRemoveNoVoter(t *testing.T) {
 	second := secondPlane(t)
 	day, move := t.TempDir(), &plane.Move{From: court.plane, To: second, Namespace: court.options.name}
 	g.Expect(move.ToDirectory(t.Context(), day)).To(Succeed())
+	known := court.memberOf(court.machines()[0])
 	court.options.replicas = 3
 	court.change(func(spec *controlplanev1.QuoinControlPlaneSpec) { spec.Replicas = ptr.To[int32](3) })
 	court.untilWhole("three replicas")
+	var unknown *kube.Member
+	court.until("being led by one of the new ones", func() string {
+		leader, others := court.leaderOf()
+		if court.memberOf(leader) == known {
+			known.Pause()
+			time.Sleep(4 * time.Second)
+			known.Resume()
+			return "the first one leads"
+		}
+		if unknown = court.memberOf(others[0]); unknown == known {
+			unknown = court.memberOf(others[1])
+		}
+		return ""
+	})
+	court.untilWhole("being whole")
 	before, trees, count := court.inside(), court.trees(), len(court.machines())
 	g.Expect(before.members).To(HaveLen(3))
 
@@ -53,6 +70,10 @@ func TestObjectsOfAnotherDayRemoveNoVoter(t *testing.T) {
 	g.Expect(conditions.GetMessage(court.object(), controlplanev1.ControlPlaneEtcdClusterHealthyCondition)).
 		To(ContainSubstring("kubectl annotate quoincontrolplane -n another-day c " + controlplanev1.RemoveEtcdMemberAnnotation + "="))
 	time.Sleep(10 * time.Second)
+	known.Part(unknown, true)
+	time.Sleep(20 * time.Second)
+	g.Expect(court.inside()).To(Equal(before), "while one of them is heard by the other alone")
+	known.Part(unknown, false)
 	judge.end()
 	g.Expect(court.inside()).To(Equal(before))
 	g.Expect(court.changedSince(trees)).To(BeEmpty(), "no host is changed")
