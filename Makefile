@@ -92,7 +92,7 @@ test: lint verify-generated test-all ## Lint, unit and integration tests.
 # also of the API servers, etcd and managers that tests start.
 .PHONY: test-all
 test-all: ## Run the unit and the integration tests.
-	KUBEBUILDER_ASSETS="$$(hack/bundle/envtest-assets.sh)" GOGC=400 go test -count 1 -timeout 48m ./test/sim ./test/integration/... \
+	KUBEBUILDER_ASSETS="$$(hack/bundle/envtest-assets.sh)" GOGC=400 go test -count 1 -timeout 58m ./test/sim ./test/integration/... \
 		$$(go list ./... | grep -v -e /test/integration -e '/test/sim$$')
 
 .PHONY: lint

@@ -68,7 +68,7 @@ func TestAControlPlaneRollsThroughTrouble(t *testing.T) {
 				for i, r := range rollouts {
 					if !long() && !nightly() {
 						// More of them, and more Machines, take their time.
-						if i == map[int32]int{1: 4, 3: 8, 5: 4}[replicas] {
+						if i == map[int32]int{1: 2, 3: 5, 5: 2}[replicas] {
 							break
 						}
 						r.machines = 1
