@@ -32,10 +32,9 @@ func validateRecovery(
 	record := controlplane.ReadRecoveryRecord(before.Annotations[controlplanev1.RecoveryAnnotation], wanted.ID)
 	// Hosts were given their parts by what it said then, and two might become clusters of one; also when it was taken away
 	// meanwhile. What is as recorded is put back.
-	edited := record.Edited(wanted.Machine, wanted.GiveUp, wanted.SnapshotName())
-	named := record.State == controlplane.RecoveryBegun && record.Machine != ""
-	begun := record.State == controlplane.RecoveryBegun || record.State == controlplane.RecoveryComplete
-	if edited || begun && !named && before.Spec.Recovery != nil && before.Spec.Recovery.ID == wanted.ID {
+	complete := record.State == controlplane.RecoveryComplete && before.Spec.Recovery != nil &&
+		before.Spec.Recovery.ID == wanted.ID
+	if complete || record.Edited(wanted.Machine, wanted.GiveUp, wanted.SnapshotName()) {
 		reasons = append(reasons, field.Forbidden(path,
 			fmt.Sprintf("recovery %s has begun with what it said then: ask under another id", wanted.ID)))
 	}
