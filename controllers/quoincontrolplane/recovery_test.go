@@ -4,6 +4,7 @@
 package quoincontrolplane
 
 import (
+	"strings"
 	"testing"
 
 	. "github.com/onsi/gomega"
@@ -114,6 +115,53 @@ func TestARecoveryTellsEachHostItsPartAndGivesUpTheOthers(t *testing.T) {
 		w.once()
 	}
 	g.Expect(w.order(names[0])).To(BeEmpty())
+}
+
+// A recovery goes on only with the snapshot whose data were there when it began.
+func TestARecoveryThatHasBegunKeepsTheDigestOfItsSnapshot(t *testing.T) {
+	w, names := lostQuorum(t)
+	g := w.g
+	const snapshot = "20261121T120000Z-5f3a2c91b044.db"
+	stored, another := strings.Repeat("aa", 32), strings.Repeat("bb", 32)
+	named := func(digest string) {
+		t.Helper()
+		w.edit(func(plane *controlplanev1.QuoinControlPlane) {
+			plane.Spec.Recovery = &controlplanev1.EtcdRecovery{ID: "r1", Machine: names[0], GiveUp: names[1:],
+				Snapshot: &controlplanev1.RecoverySnapshot{Name: snapshot, SHA256: digest}}
+		})
+	}
+	w.edit(func(plane *controlplanev1.QuoinControlPlane) {
+		plane.Spec.Backup = &controlplanev1.EtcdBackup{
+			Store: controlplanev1.BackupStore{Volume: &controlplanev1.BackupVolume{Path: "site"}}}
+	})
+	named("")
+	w.once()
+	plane := w.plane()
+	plane.Status.Backup = &controlplanev1.EtcdBackupStatus{Restore: &controlplanev1.EtcdRestoreStatus{RecoveryID: "r1",
+		Machine: names[0], Snapshot: snapshot, SnapshotSHA256: stored, SHA256: strings.Repeat("cc", 32)}}
+	g.Expect(w.mgmt.Status().Update(t.Context(), plane)).To(Succeed())
+	w.once()
+	g.Expect(w.plane().Annotations[controlplanev1.RecoveryAnnotation]).To(And(ContainSubstring(`"state":"Begun"`),
+		ContainSubstring(`"snapshotSHA256":"`+stored+`"`)))
+	for _, name := range names[1:] {
+		w.ends(name, "r1", "Succeeded")
+	}
+
+	named(another)
+	for range 3 {
+		w.once()
+	}
+	recovering := w.condition(controlplanev1.ControlPlaneRecoveringCondition)
+	g.Expect(recovering.Reason).To(Equal("RecoveryRefused"))
+	g.Expect(recovering.Message).To(ContainSubstring("another snapshot, by its name or its digest"))
+	g.Expect(w.order(names[1])+w.order(names[0])).To(BeEmpty(), "nobody goes on with it")
+
+	named(stored)
+	for range 3 {
+		w.once()
+	}
+	g.Expect(w.condition(controlplanev1.ControlPlaneRecoveringCondition).Reason).NotTo(Equal("RecoveryRefused"))
+	g.Expect(w.order(names[1])).To(Equal("Stop "))
 }
 
 // What cannot be written to Machines holds no recovery up: nothing else is done while there is no quorum.

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"unicode/utf8"
 
+	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
 )
 
@@ -20,6 +21,7 @@ func FuzzRecoveryRecord(f *testing.F) {
 		`{"id":"r1","state":"Later"}`,
 		`{"id":"r1","state":"Begun","machine":"m-1","giveUp":["m-3","m-2"],"snapshot":"20261121T120000Z-0123456789ab.db",` +
 			`"data":{"snapshot":"s","sha256":"0f","size":512}}`, `{"id":"r1","state":"Fetching"}`,
+		`{"id":"r1","state":"Begun","machine":"m-1","snapshot":"s","data":{"snapshot":"s","snapshotSHA256":"aa"}}`,
 		`{"id":"r0","state":"Void"}`, `{"id":"r1","state":"Complete","later":1}`, `{"id":"r1","state":7}`,
 		`{"id":"r1","state":""}`} {
 		f.Add(text, "r1")
@@ -60,14 +62,30 @@ func FuzzRecoveryRecord(f *testing.F) {
 		if !reflect.DeepEqual(again, record) {
 			t.Fatalf("%+v became %+v", record, again)
 		}
-		other := append(slices.Clone(record.GiveUp), "another")
 		slices.Reverse(again.GiveUp)
 		begun := record.State == controlplane.RecoveryBegun
-		if record.Edited(again.Machine, again.GiveUp, again.Snapshot) ||
-			record.Edited(again.Machine, other, again.Snapshot) != begun ||
-			record.Edited(again.Machine+"x", again.GiveUp, again.Snapshot) != begun ||
-			record.Edited(again.Machine, again.GiveUp, again.Snapshot+"x") != begun {
-			t.Fatalf("%+v is edited where it is not, or is not where it is", record)
+		asked := controlplanev1.RecoverySnapshot{Name: again.Snapshot}
+		digest := ""
+		if record.Data != nil {
+			digest = record.Data.SnapshotSHA256
+		}
+		for name, edit := range map[string]struct {
+			change func(*controlplanev1.EtcdRecovery)
+			edited bool
+		}{
+			"nothing":  {func(*controlplanev1.EtcdRecovery) {}, false},
+			"giveUp":   {func(r *controlplanev1.EtcdRecovery) { r.GiveUp = append(r.GiveUp, "another") }, begun},
+			"machine":  {func(r *controlplanev1.EtcdRecovery) { r.Machine += "x" }, begun},
+			"snapshot": {func(r *controlplanev1.EtcdRecovery) { r.Snapshot.Name += "x" }, begun},
+			"none":     {func(r *controlplanev1.EtcdRecovery) { r.Snapshot = nil }, begun && record.Snapshot != ""},
+			"digest":   {func(r *controlplanev1.EtcdRecovery) { r.Snapshot.SHA256 = digest + "x" }, begun && digest != ""},
+			"its own":  {func(r *controlplanev1.EtcdRecovery) { r.Snapshot.SHA256 = digest }, false},
+		} {
+			wanted := &controlplanev1.EtcdRecovery{Machine: again.Machine, GiveUp: slices.Clone(again.GiveUp),
+				Snapshot: asked.DeepCopy()}
+			if edit.change(wanted); record.Edited(wanted) != edit.edited {
+				t.Fatalf("%+v is edited where it is not, or is not where it is: %s", record, name)
+			}
 		}
 	})
 }

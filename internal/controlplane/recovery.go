@@ -6,6 +6,8 @@ package controlplane
 import (
 	"encoding/json"
 	"slices"
+
+	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
 )
 
 // Recovery is a person's word to restore an etcd that has lost its quorum, and how far that came.
@@ -25,7 +27,7 @@ type Recovery struct {
 	Delivery  string
 	// State that was recorded under the ID.
 	State RecoveryState
-	// Edited says that it has begun with another Machine, other GiveUp or another Snapshot.
+	// Edited says that it has begun with another Machine, other GiveUp, another Snapshot or another digest of that.
 	Edited bool
 	// Withdrawn: nobody asks for it any more, and hosts have parts in it.
 	Withdrawn bool
@@ -64,16 +66,27 @@ type RecoveryRecord struct {
 
 // Edited reports whether the recovery has begun, and not with this Machine as its survivor, these given up, and this
 // snapshot; also when it does not say with which.
-func (r RecoveryRecord) Edited(machine string, giveUp []string, snapshot string) bool {
-	return r.State == RecoveryBegun && (r.Machine != machine || r.Snapshot != snapshot ||
-		!slices.Equal(slices.Sorted(slices.Values(r.GiveUp)), slices.Sorted(slices.Values(giveUp))))
+func (r RecoveryRecord) Edited(wanted *controlplanev1.EtcdRecovery) bool {
+	return r.State == RecoveryBegun && (r.Machine != wanted.Machine || r.Snapshot != wanted.SnapshotName() ||
+		!slices.Equal(slices.Sorted(slices.Values(r.GiveUp)), slices.Sorted(slices.Values(wanted.GiveUp))) ||
+		r.Data.contradict(wanted.Snapshot))
 }
 
 // RecoveryData are the data of a snapshot on a host.
 type RecoveryData struct {
 	Snapshot string `json:"snapshot"`
-	SHA256   string `json:"sha256"`
-	Size     int64  `json:"size"`
+	// SHA256 of the list of the files with their checksums, which the host verifies.
+	SHA256 string `json:"sha256"`
+	// SnapshotSHA256 of the snapshot as it is stored, which a person may name; empty in the record of a release that did
+	// not write it.
+	SnapshotSHA256 string `json:"snapshotSHA256,omitempty"`
+	Size           int64  `json:"size"`
+}
+
+// contradict reports whether the digest that a person names is known to be another one than that of the data. To name
+// none, or theirs where none was named before, asks for the same data.
+func (d *RecoveryData) contradict(wanted *controlplanev1.RecoverySnapshot) bool {
+	return d != nil && d.SnapshotSHA256 != "" && wanted != nil && wanted.SHA256 != "" && wanted.SHA256 != d.SnapshotSHA256
 }
 
 // ReadRecoveryRecord is what text says of the recovery id; the record of another one says nothing. One that cannot be

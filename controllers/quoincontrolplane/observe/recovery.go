@@ -31,7 +31,7 @@ func (inv *Inventory) recovery() *controlplane.Recovery {
 	record := Recorded(inv.ControlPlane)
 	result := &controlplane.Recovery{ID: wanted.ID, Machine: wanted.Machine, GiveUp: wanted.GiveUp, State: record.State,
 		// What began before its record said with what goes on.
-		Edited: record.Machine != "" && record.Edited(wanted.Machine, wanted.GiveUp, wanted.SnapshotName()),
+		Edited: record.Machine != "" && record.Edited(wanted),
 		Hosts:  map[string]controlplane.RecoveryHost{}}
 	if wanted.Snapshot != nil {
 		result.Snapshot = wanted.Snapshot.Name
@@ -84,7 +84,7 @@ func (inv *Inventory) Delivered() *controlplane.RecoveryData {
 		return nil
 	}
 	return &controlplane.RecoveryData{Snapshot: status.Snapshot, SHA256: status.SHA256,
-		Size: ptr.Deref(status.SizeBytes, 0)}
+		SnapshotSHA256: status.SnapshotSHA256, Size: ptr.Deref(status.SizeBytes, 0)}
 }
 
 func (inv *Inventory) restored() *controlplanev1.EtcdRestoreStatus {

@@ -4,6 +4,7 @@
 package observe
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -169,7 +170,8 @@ func snapshotDelivered() *Inventory {
 	inv.ControlPlane.Spec.Recovery = &controlplanev1.EtcdRecovery{ID: "r1", Machine: "m", GiveUp: []string{"n"},
 		Snapshot: &controlplanev1.RecoverySnapshot{Name: "s"}}
 	inv.ControlPlane.Status.Backup = &controlplanev1.EtcdBackupStatus{Restore: &controlplanev1.EtcdRestoreStatus{
-		RecoveryID: "r1", Machine: "m", Snapshot: "s", SHA256: "beef", SizeBytes: ptr.To[int64](5), Message: "all is there"}}
+		RecoveryID: "r1", Machine: "m", Snapshot: "s", SnapshotSHA256: "aa", SHA256: "beef", SizeBytes: ptr.To[int64](5),
+		Message: "all is there"}}
 	return inv
 }
 
@@ -177,7 +179,7 @@ func snapshotDelivered() *Inventory {
 // how far they came.
 func TestHowFarTheDataOfASnapshotCame(t *testing.T) {
 	data := func(size int64) *controlplane.RecoveryData {
-		return &controlplane.RecoveryData{Snapshot: "s", SHA256: "beef", Size: size}
+		return &controlplane.RecoveryData{Snapshot: "s", SHA256: "beef", SnapshotSHA256: "aa", Size: size}
 	}
 	for name, test := range map[string]struct {
 		change    func(*controlplanev1.QuoinControlPlane)
@@ -237,6 +239,25 @@ func TestARecoveryIsWhatIsAskedForAndRecorded(t *testing.T) {
 				Name: "-n hosts quoinhost h", ProviderID: infrav1.ProviderID("hosts", "h", "1")}}}), record)
 	}
 	NewWithT(t).Expect(snapshotDelivered().recovery().Snapshot).To(Equal("s"))
+}
+
+// The digest that is asked for is held against that of the data with which the recovery began.
+func TestTheDigestOfARecoveryThatHasBegunIsThatOfItsData(t *testing.T) {
+	const begun = `{"id":"r1","state":"Begun","machine":"m","giveUp":["n"],"snapshot":"s",` +
+		`"data":{"snapshot":"s","sha256":"beef","snapshotSHA256":"aa","size":5}}`
+	for _, test := range []struct {
+		record, digest string
+		edited         bool
+	}{
+		{begun, "", false}, {begun, "aa", false}, {begun, "bb", true},
+		{strings.Replace(begun, `"snapshotSHA256":"aa",`, "", 1), "bb", false},
+		{strings.Replace(begun, "Begun", "Fetching", 1), "bb", false},
+	} {
+		inv := snapshotDelivered()
+		inv.ControlPlane.Annotations = map[string]string{controlplanev1.RecoveryAnnotation: test.record}
+		inv.ControlPlane.Spec.Recovery.Snapshot.SHA256 = test.digest
+		NewWithT(t).Expect(inv.recovery().Edited).To(Equal(test.edited), "%q and %s", test.digest, test.record)
+	}
 }
 
 // Of recoveries that nobody asks for any more, and that hosts have parts in, the recorded one is named; without a record

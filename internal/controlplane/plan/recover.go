@@ -118,8 +118,9 @@ func (s facts) restoring(r controlplane.Recovery) *controlplane.Step {
 	}
 	if r.Edited {
 		return s.refusal(controlplane.Recover, controlplane.ReasonRecoveryRefused, "recovery %s has begun with another "+
-			"Machine that survives, or with others that are given up, than it names now: put those back that the annotation "+
-			"controlplane.cluster.x-k8s.io/quoin-recovery names, or ask under another id", r.ID)
+			"Machine that survives, others that are given up, or another snapshot, by its name or its digest, than it names "+
+			"now: put those back that the annotation controlplane.cluster.x-k8s.io/quoin-recovery names, or ask "+
+			"under another id", r.ID)
 	}
 	if step := s.fence(r); step != nil {
 		return step

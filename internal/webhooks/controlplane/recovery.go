@@ -34,7 +34,7 @@ func validateRecovery(
 	// meanwhile. What is as recorded is put back.
 	complete := record.State == controlplane.RecoveryComplete && before.Spec.Recovery != nil &&
 		before.Spec.Recovery.ID == wanted.ID
-	if complete || record.Edited(wanted.Machine, wanted.GiveUp, wanted.SnapshotName()) {
+	if complete || record.Edited(wanted) {
 		reasons = append(reasons, field.Forbidden(path,
 			fmt.Sprintf("recovery %s has begun with what it said then: ask under another id", wanted.ID)))
 	}

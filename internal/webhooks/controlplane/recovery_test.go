@@ -38,6 +38,24 @@ func fromSnapshot(c *controlplanev1.QuoinControlPlane) {
 	c.Spec.Recovery.Snapshot = &controlplanev1.RecoverySnapshot{Name: "20261121T120000Z-5f3a2c91b044.db"}
 }
 
+// byDigest is a recovery from that snapshot, with the digest that somebody took note of.
+func byDigest(digest string) change {
+	return func(c *controlplanev1.QuoinControlPlane) {
+		recovered("cp-1")(c)
+		fromSnapshot(c)
+		c.Spec.Recovery.Snapshot.SHA256 = digest
+	}
+}
+
+// begunWith is the record of r1 with that snapshot, as the data on the host are described.
+func begunWith(data string) change {
+	return recorded(`{"id":"r1","state":"Begun","machine":"cp-0","giveUp":["cp-1"],` +
+		`"snapshot":"20261121T120000Z-5f3a2c91b044.db","data":` + data + `}`)
+}
+
+// delivered are data of the snapshot whose digest is aa.
+const delivered = `{"snapshot":"20261121T120000Z-5f3a2c91b044.db","sha256":"0f","snapshotSHA256":"aa","size":512}`
+
 func storing(c *controlplanev1.QuoinControlPlane) {
 	c.Spec.Backup = &controlplanev1.EtcdBackup{
 		Store: controlplanev1.BackupStore{Volume: &controlplanev1.BackupVolume{Path: "site"}}}
@@ -96,6 +114,23 @@ func TestARecoveryIsAdmittedOnlyWithoutAQuorum(t *testing.T) {
 		"another snapshot after the members were stopped": {[]change{storing, recovered("cp-1"),
 			recorded(`{"id":"r1","state":"Begun"}`)},
 			[]change{storing, recovered("cp-1"), fromSnapshot}, "ask under another id"},
+		"another digest after the members were stopped": {[]change{storing, byDigest("aa"), begunWith(delivered)},
+			[]change{storing, byDigest("bb")}, "ask under another id"},
+		"another digest than that of what was delivered, when none was named": {
+			[]change{storing, byDigest(""), begunWith(delivered)}, []change{storing, byDigest("bb")}, "ask under another id"},
+		"the digest of what was delivered, when none was named": {
+			[]change{storing, byDigest(""), begunWith(delivered)}, []change{storing, byDigest("aa")}, ""},
+		"no digest any more, once what had it was delivered": {
+			[]change{storing, byDigest("aa"), begunWith(delivered)}, []change{storing, byDigest("")}, ""},
+		"another digest was let through, and the right one is put back": {
+			[]change{storing, byDigest("bb"), begunWith(delivered)}, []change{storing, byDigest("aa")}, ""},
+		"it was taken away once it began, and another digest is put back": {[]change{storing, begunWith(delivered)},
+			[]change{storing, byDigest("bb")}, "ask under another id"},
+		"a digest that an older release has not recorded": {
+			[]change{storing, byDigest("aa"), begunWith(`{"snapshot":"s","sha256":"0f","size":512}`)},
+			[]change{storing, byDigest("bb")}, ""},
+		"a digest while the snapshot is fetched": {[]change{storing, byDigest("aa"),
+			recorded(`{"id":"r1","state":"Fetching"}`)}, []change{storing, byDigest("bb")}, ""},
 		"another one is given up after the members were stopped": {[]change{recovered("cp-1"),
 			recorded(`{"id":"r1","state":"Begun"}`)}, []change{recovered("cp-1", "cp-2"), read(false, 0)},
 			"ask under another id"},
