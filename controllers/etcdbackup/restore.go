@@ -52,16 +52,11 @@ type delivery struct {
 // for it.
 func (r *Reconciler) restore(ctx context.Context, s *reconciliation) (wait time.Duration, handled bool) {
 	recovery, have := s.controlPlane.Spec.Recovery, s.restored()
-	var id string
-	switch {
-	case recovery != nil:
-		id = recovery.ID
-	case have != nil:
-		id = have.RecoveryID
-	}
-	record := controlplane.ReadRecoveryRecord(s.controlPlane.Annotations[controlplanev1.RecoveryAnnotation], id)
-	wanted := record.State == controlplane.RecoveryFetching && recovery != nil && recovery.Snapshot != nil
-	begun := record.State == controlplane.RecoveryBegun
+	recorded := s.controlPlane.Annotations[controlplanev1.RecoveryAnnotation]
+	wanted := recovery != nil && recovery.Snapshot != nil &&
+		controlplane.ReadRecoveryRecord(recorded, recovery.ID).State == controlplane.RecoveryFetching
+	// Members may be stopped by now, so what the survivor's host is to take stays, whatever the request says meanwhile.
+	begun := have != nil && controlplane.ReadRecoveryRecord(recorded, have.RecoveryID).Holds(have.Machine, have.Snapshot)
 	if have != nil && have.SHA256 == "" && wanted {
 		// Nothing was verified yet, so it goes on with the digest that is asked for now.
 		asked := have.DeepCopy()
@@ -71,10 +66,10 @@ func (r *Reconciler) restore(ctx context.Context, s *reconciliation) (wait time.
 		}
 	}
 	switch {
-	case have != nil && recovery == nil && begun && r.mayBeUsed(ctx, s, have):
+	case begun && (recovery != nil && recovery.ID == have.RecoveryID || r.mayBeUsed(ctx, s, have)):
 		return 0, false
-	case have != nil && have.For(recovery) && (wanted || begun):
-		if have.SHA256 != "" || !wanted {
+	case have != nil && wanted && have.For(recovery):
+		if have.SHA256 != "" {
 			return 0, false
 		}
 	case have != nil:
@@ -204,9 +199,9 @@ func (r *Reconciler) collectDelivery(ctx context.Context, s *reconciliation, op 
 // webhook admits no recovery beside one, so it is none of the time before the loss.
 const quorumMaxAge = 2 * time.Minute
 
-// mayBeUsed reports whether data on the host of a recovery that began and was taken away may still be used. The host
-// takes them when it has its part and has not ended it. Without a part, who puts the recovery back goes on with it, as
-// long as no quorum is there, with which it is void.
+// mayBeUsed reports whether data on the host of a recovery that began, and that nobody asks for any more, may still be
+// used. The host takes them when it has its part and has not ended it. Without a part, who puts the recovery back goes
+// on with it, as long as no quorum is there, with which it is void.
 func (r *Reconciler) mayBeUsed(ctx context.Context, s *reconciliation, have *controlplanev1.EtcdRestoreStatus) bool {
 	infra, host, err := r.hostOfMachine(ctx, s, have.Machine)
 	if err != nil || infra == nil || host == nil {

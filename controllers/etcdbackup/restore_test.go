@@ -387,6 +387,60 @@ func TestWhatARecoveryThatIsTakenAwayLeavesIsRemoved(t *testing.T) {
 	}
 }
 
+// Once a recovery has begun its members may be stopped, and the survivor's host takes what was delivered: that stays,
+// whatever is written over the request meanwhile, and goes when somebody else's recovery is recorded.
+func TestTheDataOfARecoveryThatHasBegunStay(t *testing.T) {
+	const own, withData = `{"id":"r1","state":"Begun","machine":"m1"}`,
+		`{"id":"r1","state":"Begun","machine":"m1","snapshot":"SNAPSHOT","data":{"snapshot":"SNAPSHOT","sha256":"0f"}}`
+	for name, test := range map[string]struct {
+		record string
+		edit   func(*controlplanev1.EtcdRecovery)
+		stays  bool
+	}{
+		"another digest": {withData, func(r *controlplanev1.EtcdRecovery) {
+			r.Snapshot.SHA256 = strings.Repeat("ab", 32)
+		}, true},
+		"another digest, and a record that does not say with what it began": {`{"id":"r1","state":"Begun"}`,
+			func(r *controlplanev1.EtcdRecovery) { r.Snapshot.SHA256 = strings.Repeat("ab", 32) }, true},
+		"another snapshot": {withData, func(r *controlplanev1.EtcdRecovery) {
+			r.Snapshot.Name = "20200101T000000Z-000000000000.db"
+		}, true},
+		"no snapshot":     {withData, func(r *controlplanev1.EtcdRecovery) { r.Snapshot = nil }, true},
+		"another Machine": {withData, func(r *controlplanev1.EtcdRecovery) { r.Machine = "m2" }, true},
+		"another id, of which nothing is recorded": {withData, func(r *controlplanev1.EtcdRecovery) { r.ID = "r2" }, true},
+		"another id, which has begun": {`{"id":"r2","state":"Begun","machine":"m1"}`,
+			func(r *controlplanev1.EtcdRecovery) { r.ID, r.Snapshot = "r2", nil }, false},
+		"it began with the member's own data": {own, func(r *controlplanev1.EtcdRecovery) { r.Snapshot = nil }, false},
+		"it began on another Machine": {strings.ReplaceAll(withData, "m1", "m2"),
+			func(r *controlplanev1.EtcdRecovery) { r.Machine = "m2" }, false},
+		"it is complete": {`{"id":"r1","state":"Complete"}`, func(*controlplanev1.EtcdRecovery) {}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, shell, snapshot := lost(t, "", "")
+			w.recover(snapshot, "", "Fetching")
+			w.settle()
+			w.settle()
+			delivered := w.status().Restore.DeepCopy()
+			w.Expect(delivered.SHA256).To(HaveLen(64), "%v", delivered)
+			w.edit(func(controlPlane *controlplanev1.QuoinControlPlane) {
+				controlPlane.Annotations[controlplanev1.RecoveryAnnotation] = strings.ReplaceAll(test.record, "SNAPSHOT", snapshot)
+				test.edit(controlPlane.Spec.Recovery)
+			})
+			for range 4 {
+				w.restart()
+				w.settle()
+			}
+			if test.stays {
+				w.Expect(shell.removed).To(BeEmpty())
+				w.Expect(w.status().Restore).To(Equal(delivered))
+				return
+			}
+			w.Expect(shell.removed).To(ContainElement(HaveSuffix("/recovery/snapshot-recover-r1'")))
+			w.Expect(w.status().Restore).To(BeNil())
+		})
+	}
+}
+
 // Until a snapshot is due, which may be tomorrow, nothing else makes the controller look after what is left.
 func TestAQuorumThatIsThereAgainIsLookedAt(t *testing.T) {
 	g := NewWithT(t)

@@ -72,6 +72,12 @@ func (r RecoveryRecord) Edited(wanted *controlplanev1.EtcdRecovery) bool {
 		r.Data.contradict(wanted.Snapshot))
 }
 
+// Holds reports whether the recovery has begun with the data of this snapshot on the host of this Machine; a record
+// that does not say with which holds any.
+func (r RecoveryRecord) Holds(machine, snapshot string) bool {
+	return r.State == RecoveryBegun && (r.Machine == "" || r.Machine == machine && r.Snapshot == snapshot)
+}
+
 // RecoveryData are the data of a snapshot on a host.
 type RecoveryData struct {
 	Snapshot string `json:"snapshot"`
