@@ -44,7 +44,9 @@ type Health struct {
 	Final string
 	// InfrastructureGone: somebody deleted what holds its host.
 	InfrastructureGone bool
-	// MemberIllSince is since when it has no healthy voter, for a reason that a new one would not have.
+	// MemberIllSince is since when it has no healthy voter, for a reason that a new one would not have. Like AnswersSince
+	// and the time of Replaces it does not come after Remediation.Now: what was noted before the clock was set back, and
+	// lies ahead, began when it was first seen so.
 	MemberIllSince time.Time
 	// SilentSince is since when its host does not answer, AnswersSince since when it does.
 	SilentSince, AnswersSince time.Time

@@ -32,7 +32,9 @@ func (d Drain) Skipped() bool { return d.Reason == infrav1.MachineDrainSkippedRe
 // Cluster API walks from the pre-drain hooks over the drain to the pre-terminate hooks, and once it has waited at those
 // it never drains any more (isNodeDrainAllowed in core/reconcilers/machine). It goes there without a drain when the
 // QuoinMachine is gone or being deleted, and when no control-plane Machine is left that is not being deleted.
-func DrainOf(machine *clusterv1.Machine, now time.Time) Drain {
+//
+// ago is how long ago a time is: a drain ends when it has lasted for its time, which a step of the clock is not.
+func DrainOf(machine *clusterv1.Machine, ago func(time.Time) time.Duration) Drain {
 	if machine.DeletionTimestamp.IsZero() {
 		return Drain{Reason: infrav1.MachineNotDeletingReason}
 	}
@@ -54,7 +56,7 @@ func DrainOf(machine *clusterv1.Machine, now time.Time) Drain {
 		return Drain{Reason: infrav1.MachineDrainingReason, Message: conditions.GetMessage(machine,
 			clusterv1.MachineDeletingCondition)}
 	}
-	began, over := drainTimes(machine, now)
+	began, over := drainTimes(machine, ago)
 	node := machine.Status.NodeRef.Name
 	switch {
 	case over:
@@ -100,7 +102,9 @@ func pastDrain(machine *clusterv1.Machine) bool {
 
 // drainTimes are when the drain began, nil when it did not, and whether its time is over. What began with Cluster API
 // goes on under its clock.
-func drainTimes(machine *clusterv1.Machine, now time.Time) (began *time.Time, over bool) {
+func drainTimes(
+	machine *clusterv1.Machine, ago func(time.Time) time.Duration,
+) (began *time.Time, over bool) {
 	if deletion := machine.Status.Deletion; deletion != nil && !deletion.NodeDrainStartTime.IsZero() {
 		began = &deletion.NodeDrainStartTime.Time
 	} else if started, err := time.Parse(time.RFC3339,
@@ -111,11 +115,11 @@ func drainTimes(machine *clusterv1.Machine, now time.Time) (began *time.Time, ov
 		return nil, false
 	}
 	limit := ptr.Deref(machine.Spec.Deletion.NodeDrainTimeoutSeconds, 0)
-	end := now
+	lasted := ago(*began)
 	if drainedByCore(machine) && !machine.Status.Deletion.WaitForNodeVolumeDetachStartTime.IsZero() {
-		end = machine.Status.Deletion.WaitForNodeVolumeDetachStartTime.Time
+		lasted = machine.Status.Deletion.WaitForNodeVolumeDetachStartTime.Sub(*began)
 	}
-	return began, limit > 0 && end.Sub(*began) >= time.Duration(limit)*time.Second
+	return began, limit > 0 && lasted >= time.Duration(limit)*time.Second
 }
 
 // drainedByCore reports whether Cluster API came to the end of a drain: only then does it wait for volumes.
@@ -136,7 +140,7 @@ func Conditions(quoinMachine *infrav1.QuoinMachine, machine *clusterv1.Machine, 
 	drained := metav1.Condition{Type: infrav1.MachineDrainedCondition, Status: metav1.ConditionFalse,
 		Reason: infrav1.MachineNotDeletingReason}
 	if machine != nil {
-		drain := DrainOf(machine, now)
+		drain := DrainOf(machine, now.Sub)
 		drained.Reason, drained.Message = drain.Reason, drain.Message
 		if drain.Done {
 			drained.Status = metav1.ConditionTrue

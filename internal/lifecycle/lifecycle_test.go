@@ -271,7 +271,7 @@ func TestHowFarTheDrainCame(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
-			drain := DrainOf(c.pair.machine, noon)
+			drain := DrainOf(c.pair.machine, noon.Sub)
 			g.Expect(drain.Reason).To(Equal(c.reason), drain.Message)
 			g.Expect(drain.Done).To(Equal(c.done))
 			g.Expect(drain.Skipped()).To(Equal(c.reason == infrav1.MachineDrainSkippedReason))

@@ -33,6 +33,9 @@ type Past struct {
 	Unhealthy Since[Standstill]
 	// Undrained says since when the drains of Machines, by their names, look skipped.
 	Undrained Since[string]
+	// Ahead says since when times that were written down, as seconds of Unix, are seen to lie ahead of the clock, which
+	// was set back.
+	Ahead Since[int64]
 	// PreCreation are the attempts that failed to make a Machine beside one of these.
 	PreCreation Attempts
 }
@@ -55,7 +58,7 @@ func (h *History) Remember(controlPlane types.UID, past Past) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	delete(h.past, controlPlane)
-	if len(past.Unhealthy.since)+len(past.Undrained.since) == 0 {
+	if len(past.Unhealthy.since)+len(past.Undrained.since)+len(past.Ahead.since) == 0 {
 		return
 	}
 	if h.past == nil {

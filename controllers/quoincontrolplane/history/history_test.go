@@ -126,6 +126,9 @@ func TestThePastIsAValue(t *testing.T) {
 	next.Unhealthy = next.Unhealthy.Note(now, []Standstill{{Member: 1}})
 	h.Remember("plane", next)
 	g.Expect(h.Past("plane").Unhealthy).To(Equal(next.Unhealthy), "as many of one kind as of the other")
+	ahead := Past{Ahead: Since[int64]{}.Note(now, []int64{now.Unix()})}
+	h.Remember("plane", ahead)
+	g.Expect(h.Past("plane").Ahead).To(Equal(ahead.Ahead))
 	h.Remember("plane", Past{})
 	g.Expect(h.past).To(BeEmpty())
 }

@@ -80,7 +80,7 @@ func apiServerOf(
 		return controlplane.APIServerServing, ""
 	case stopped != nil && stopped.Reason == infrav1.HostStepFailedReason:
 		return controlplane.APIServerStays, stopped.Message
-	case ago(asked).Abs() > timeout: // also when the clock was set back
+	case ago(asked) > timeout:
 		problem = fmt.Sprintf("host %s has not ended it within %s", host.Name, timeout)
 		if stopped != nil && stopped.Message != "" {
 			problem += " (" + stopped.Message + ")"

@@ -45,7 +45,9 @@ func (o *Observation) fillHealth() {
 	o.State.Remediation = terms
 }
 
-// healthOf is what is known of one Machine.
+// healthOf is what is known of one Machine. Since when it is away, or back as a Node, is compared with the other
+// Machines, so that stays as it was written down, also where the clock was set back: if it began now everywhere it
+// would look as if it had happened to all of them together.
 func (o *Observation) healthOf(machine *clusterv1.Machine, lost map[string]string) controlplane.Health {
 	health := controlplane.Health{
 		ByHand:         annotations.HasRemediateMachine(machine),
@@ -54,10 +56,10 @@ func (o *Observation) healthOf(machine *clusterv1.Machine, lost map[string]strin
 		Replaces:       AttemptFrom(machine.Annotations[controlplanev1.RemediationForAnnotation]),
 		NodeLostSince:  steady.Shift(o.clock, o.Workload.Health[machine.Name].lostSince),
 		NodeReadySince: steady.Shift(o.clock, o.Workload.Health[machine.Name].readySince),
-		MemberIllSince: steady.Shift(o.clock, o.memberIllSince(machine)),
+		MemberIllSince: o.began(o.memberIllSince(machine)),
 	}
 	if health.Replaces != nil {
-		health.Replaces.Time = steady.Shift(o.clock, health.Replaces.Time)
+		health.Replaces.Time = o.began(health.Replaces.Time)
 	}
 	check := conditions.Get(machine, clusterv1.MachineHealthCheckSucceededCondition)
 	if check != nil && check.Status == metav1.ConditionFalse &&
@@ -78,7 +80,7 @@ func (o *Observation) healthOf(machine *clusterv1.Machine, lost map[string]strin
 		if since := host.Status.UnreachableSince; since != nil {
 			health.SilentSince = steady.Shift(o.clock, since.Time)
 		} else if reachable := conditions.Get(host, infrav1.HostReachableCondition); isTrue(reachable) {
-			health.AnswersSince = steady.Shift(o.clock, reachable.LastTransitionTime.Time)
+			health.AnswersSince = o.began(reachable.LastTransitionTime.Time)
 		}
 	}
 	return health
@@ -105,9 +107,10 @@ func (o *Observation) pendingAttempt() *controlplane.Attempt {
 	if attempt == nil {
 		return nil
 	}
-	at := steady.Shift(o.clock, attempt.Time)
 	for _, machine := range o.State.Machines {
-		if made := machine.Health.Replaces; made != nil && made.Machine == attempt.Machine && made.Time.Equal(at) {
+		// As it is written there: two that lie ahead of the clock both began when they were first seen.
+		made := AttemptFrom(o.Machines[machine.Name].Annotations[controlplanev1.RemediationForAnnotation])
+		if made != nil && made.Machine == attempt.Machine && made.Time.Equal(attempt.Time) {
 			return nil
 		}
 	}

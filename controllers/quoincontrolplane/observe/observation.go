@@ -31,6 +31,10 @@ type Observation struct {
 	At time.Time
 	// clock that At was read from.
 	clock clock.PassiveClock
+	// ahead are the times that earlier observations saw lie ahead of the clock, aheadStill those of them that this one
+	// met, and what it saw so itself.
+	ahead      history.Since[int64]
+	aheadStill []int64
 	// Outdated says of each Machine what of the spec only a new one can have.
 	Outdated map[string][]string
 	Workload Workload
@@ -105,6 +109,7 @@ func (s *Sources) conclude(o *Observation) *Observation {
 // nor what was known.
 func buildState(read *Observation, past history.Past, delays Delays) (*Observation, history.Past) {
 	o := *read
+	o.ahead = past.Ahead
 	if o.Workload.ConfigVersion != "" && !ptr.Deref(o.ControlPlane.Status.Initialization.ControlPlaneInitialized, false) {
 		o.ControlPlane = o.ControlPlane.DeepCopy()
 		o.ControlPlane.Status.Initialization.ControlPlaneInitialized = ptr.To(true)
@@ -118,12 +123,32 @@ func buildState(read *Observation, past history.Past, delays Delays) (*Observati
 	o.fillAPIServers(delays.APIServerStop)
 	o.fillHealth()
 	o.State.Recovery = o.recovery()
+	past.Ahead = o.noteAhead()
 	return &o, past
 }
 
 // ago is how long ago something was that is known by its time alone. By how much the clock was set forward since does
 // not count.
-func (o *Observation) ago(t time.Time) time.Duration { return o.At.Sub(steady.Shift(o.clock, t)) }
+func (o *Observation) ago(t time.Time) time.Duration { return o.At.Sub(o.began(t)) }
+
+// began is when something began that is known by its time alone, as the clock would have shown it then. What lies ahead
+// of the clock was written down before that was set back, nobody knows how long ago: it began when it was first seen
+// so. What lies between is neither time that has passed, nor waited for. It stays at that once the clock has come so
+// far, and begins anew after a restart, which waits once more.
+func (o *Observation) began(t time.Time) time.Time {
+	shifted, second := steady.Shift(o.clock, t), t.Unix()
+	if _, noted := o.ahead.Of(second); !noted && !shifted.After(o.At) {
+		return shifted
+	}
+	o.aheadStill = append(o.aheadStill, second)
+	first, _ := o.noteAhead().Of(second)
+	return first
+}
+
+// noteAhead is what the next observation is to know of times ahead of the clock. They are written down in seconds.
+func (o *Observation) noteAhead() history.Since[int64] {
+	return o.ahead.Note(o.At.UTC().Truncate(time.Second), o.aheadStill)
+}
 
 // silence of a host; 0 when it answers.
 func (o *Observation) silence(host *infrav1.QuoinHost) time.Duration {

@@ -315,6 +315,11 @@ func (w *world) lookAt(s *controlplane.State, machine *controlplane.Machine) {
 	machine.Health.MemberIllSince = w.ill[name]
 	if machine.Health.SilentSince.IsZero() && machine.HostClaimed && machine.Health.AnswersSince.IsZero() {
 		machine.Health.AnswersSince = machine.Health.Born
+		if machine.Health.Born.After(w.now()) {
+			// The clock was set back since.
+			w.machine(name).Health.AnswersSince = w.now()
+			machine.Health.AnswersSince = w.now()
+		}
 	}
 	if last := machine.Health.Replaces; last != nil && last.RetryCount > 0 {
 		w.note(drawRetry)
@@ -349,11 +354,17 @@ func (w *world) mark(t *rapid.T) {
 }
 
 // stepClock sets the manager's clock. What it wrote down is by the clock before: of attempts and births always; of what
-// it observes only where the clock was set back, because of a step forward the observation takes the step out.
+// it observes only where the clock was set back, because of a step forward the observation takes the step out. What is
+// waited from and would lie ahead of the clock began now.
 func (w *world) stepClock(by time.Duration) {
 	move := func(at *time.Time) {
 		if !at.IsZero() {
 			*at = at.Add(-by)
+		}
+	}
+	began := func(at *time.Time) {
+		if move(at); at.After(w.now()) {
+			*at = w.now()
 		}
 	}
 	for i := range w.Machines {
@@ -361,24 +372,25 @@ func (w *world) stepClock(by time.Duration) {
 		move(&health.Born)
 		if last := health.Replaces; last != nil {
 			moved := *last
-			move(&moved.Time)
+			began(&moved.Time)
 			health.Replaces = &moved
 		}
 		if by < 0 {
-			for _, at := range []*time.Time{&health.SilentSince, &health.AnswersSince, &health.NodeLostSince,
-				&health.NodeReadySince} {
+			for _, at := range []*time.Time{&health.SilentSince, &health.NodeLostSince, &health.NodeReadySince} {
 				move(at)
 			}
+			began(&health.AnswersSince)
 		}
 	}
 	if pending := w.Remediation.Pending; pending != nil {
 		moved := *pending
-		move(&moved.Time)
+		began(&moved.Time)
 		w.Remediation.Pending = &moved
 	}
 	if by < 0 {
 		for name, since := range w.ill {
-			w.ill[name] = since.Add(-by)
+			began(&since)
+			w.ill[name] = since
 		}
 	}
 	w.note(drawClock)

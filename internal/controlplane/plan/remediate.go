@@ -84,8 +84,7 @@ func (s facts) memberUnhealthyReason(machine controlplane.Machine) (reason, mess
 	if health.AnswersSince.After(since) {
 		since = health.AnswersSince
 	}
-	// A clock that was set back is waited for no longer than one that was not.
-	if s.Remediation.Now.Sub(since).Abs() < memberDeadline {
+	if s.Remediation.Now.Sub(since) < memberDeadline {
 		return "", ""
 	}
 	stamp := since.UTC().Format(time.RFC3339)
@@ -370,7 +369,7 @@ func (s facts) attempt(target controlplane.UnhealthyMachine,
 	if terms.MinHealthyPeriod != nil {
 		healthy = *terms.MinHealthyPeriod
 	}
-	ago := terms.Now.Sub(last.Time).Abs() // also when the clock was set back
+	ago := terms.Now.Sub(last.Time)
 	if ago >= healthy {
 		return next, nil
 	}
