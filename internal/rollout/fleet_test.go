@@ -12,12 +12,14 @@ import (
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
 )
 
-// tick is how often everybody looks.
+// tick is how often everybody looks, unless a script says.
 const tick = 10 * time.Second
 
 // fleet is a model of a Cluster's workers, and of the policy for them.
 type fleet struct {
-	now                 time.Time
+	now time.Time
+	// every so often everybody looks in a story.
+	every               time.Duration
 	policy              quoinv1.RolloutPolicySpec
 	pools               []*deployment
 	unhealthy, outdated string
@@ -34,7 +36,7 @@ type fleet struct {
 }
 
 func newFleet() *fleet {
-	return &fleet{now: time.Date(2026, 11, 23, 8, 0, 0, 0, time.UTC), broken: map[int]bool{}}
+	return &fleet{every: tick, now: time.Date(2026, 11, 23, 8, 0, 0, 0, time.UTC), broken: map[int]bool{}}
 }
 
 func (f *fleet) state() State {
@@ -190,7 +192,7 @@ func (f *fleet) tell(limit time.Duration) string {
 	var story strings.Builder
 	end, drawn, said, idle := f.now.Add(limit), f.draw(), "", 0
 	fmt.Fprintf(&story, "%s %s\n", f.now.Format("15:04:05"), drawn)
-	for f.now.Before(end) && (idle < 30 || f.result.Again > 0) {
+	for f.now.Before(end) && (idle < int(5*time.Minute/f.every) || f.result.Again > 0) {
 		idle++
 		for _, d := range f.decide() {
 			fmt.Fprintf(&story, "%s %s %s (%s): %s\n", f.now.Format("15:04:05"), d.Action, d.Machine, d.Reason, d.Message)
@@ -201,7 +203,7 @@ func (f *fleet) tell(limit time.Duration) string {
 			story.WriteString(says)
 		}
 		f.moves()
-		f.now = f.now.Add(tick)
+		f.now = f.now.Add(f.every)
 		if is := f.draw(); is != drawn {
 			drawn, idle = is, 0
 			fmt.Fprintf(&story, "%s %s\n", f.now.Format("15:04:05"), drawn)

@@ -30,6 +30,7 @@ import (
 //	pool .. current=1    so many of its Machines are at the present template already
 //	pool .. topology=yes, applied=<manager>      who else writes the template
 //	run [for=1h]     until nothing moves, or the time is over
+//	every <duration>    how often everybody looks from now on: what takes less is not seen
 //	break <pool>, mend <pool>      Nodes of the present template are not healthy
 //	ill <machine> <why>, well <machine>, delete <machine>, select <machine> <why>
 //	hostfails <machine> <why>    its host is not provisioned
@@ -112,6 +113,8 @@ func (f *fleet) command(t *testing.T, d *datadriven.TestData) string {
 			limit, _ = time.ParseDuration(text)
 		}
 		return f.tell(limit)
+	case "every":
+		f.every, _ = time.ParseDuration(word(0))
 	case "status":
 		return f.status()
 	default:

@@ -25,7 +25,7 @@ type looks struct {
 	record *quoinv1.RolloutValidationStatus
 	// finding of every look; empty when looks find nothing. Where it is of one pool, others do not see it.
 	finding, pool string
-	// flapping: every other look fails.
+	// flapping: every other look fails, and none between these.
 	flapping bool
 	// spoiled are templates with whose Machines looks find something.
 	spoiled map[int]bool
@@ -50,8 +50,11 @@ func (f *fleet) look() {
 	}
 	f.looks.made++
 	result := quoinv1.RolloutCheckResult{Name: "Pods", Status: quoinv1.RolloutCheckPassed}
-	if f.looks.finding != "" && (f.looks.pool == "" || f.looks.pool == look.Pool) ||
-		f.looks.flapping && f.looks.made%2 == 0 {
+	finds := f.looks.finding != ""
+	if f.looks.flapping {
+		finds = f.looks.made%2 == 0
+	}
+	if finds && (f.looks.pool == "" || f.looks.pool == look.Pool) {
 		result.Status, result.Message = quoinv1.RolloutCheckFailed, f.looks.finding
 	}
 	for _, m := range look.Machines {
