@@ -718,6 +718,48 @@ func TestDrainRulesHoldAfterClusterAPIPassedOn(t *testing.T) {
 	w.Expect(left()).To(ConsistOf("agent"))
 }
 
+// Pods of a DaemonSet stay, although nothing forbids that they are evicted or deleted: it would make them anew on the same
+// Node. Neither an eviction nor a deletion by force ends them, and nobody waits for them. Where the DaemonSet is gone they
+// are pods like others.
+//
+// Proves: S3-16
+func TestPodsOfADaemonSetStay(t *testing.T) {
+	for _, onTimeout := range []quoinv1.RolloutDrainTimeout{quoinv1.RolloutDrainFail, quoinv1.RolloutDrainForce} {
+		for _, orphaned := range []bool{false, true} {
+			t.Run(fmt.Sprint(onTimeout, " orphaned ", orphaned), func(t *testing.T) {
+				w := newDraining(t, quoinv1.RolloutDrain{OnTimeout: onTimeout}, 0)
+				agent := metav1.ObjectMeta{Namespace: "default", Name: "agent", Labels: map[string]string{"daemon": "agent"},
+					OwnerReferences: []metav1.OwnerReference{{Kind: "DaemonSet", Name: "agent", Controller: ptr.To(true)}}}
+				w.Expect(w.workload.Create(t.Context(), &corev1.Pod{ObjectMeta: agent,
+					Spec: corev1.PodSpec{NodeName: "old-0"}})).To(Succeed())
+				if !orphaned {
+					w.Expect(w.workload.Create(t.Context(), &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{
+						Namespace: "default", Name: "agent"}})).To(Succeed())
+				}
+				w.reconcile()
+				w.delete("old-0")
+				w.reconcile()
+				w.begins("old-0", "Pod default/on-old-0 is being evicted")
+				if onTimeout == quoinv1.RolloutDrainForce {
+					w.lookAfter(15 * time.Minute)
+				} else {
+					w.passes("old-0") // the template's nodeDrainTimeoutSeconds is over
+					w.lookAfter(20 * time.Second)
+				}
+				w.Expect(w.pods("old-0")).To(BeZero(), "others end")
+				daemons := &corev1.PodList{}
+				w.Expect(w.workload.List(t.Context(), daemons, client.MatchingLabels{"daemon": "agent"})).To(Succeed())
+				w.Expect(daemons.Items).To(HaveLen(map[bool]int{false: 1, true: 0}[orphaned]))
+				if onTimeout == quoinv1.RolloutDrainForce {
+					w.passes("old-0")
+				}
+				w.lookAfter(time.Second)
+				w.Expect(w.lookAfter(5*time.Second)).To(BeEmpty(), "nobody waits for it")
+			})
+		}
+	}
+}
+
 // lookAfter has a reconcile look once after so long, and is the hooks of old-0 then.
 func (w *draining) lookAfter(after time.Duration) []string {
 	w.t.Helper()
