@@ -14,6 +14,9 @@ import (
 	"testing"
 
 	. "github.com/onsi/gomega"
+	"sigs.k8s.io/yaml"
+
+	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
 )
 
 // partly has so many Machines be at the present template already, as an interrupted rollout leaves them.
@@ -30,26 +33,25 @@ func (d *deployment) partly(current string) {
 	}
 }
 
-// elsewhere are tests of kOps' rolling updates that have no twin among testdata/scripts/kops.txt, each with its reason,
-// or with the section of another script that is its twin.
+// elsewhere are tests of kOps' rolling updates that have no twin among testdata/scripts/kops.txt, each with its reason and
+// the test, or the section of another script, that shows the same.
 var elsewhere = map[string]string{
-	"TestIsExitableError": "a Go error type: which failures stop all groups is what the others show",
-
-	"TestRollingUpdateAllNeedUpdateCloudonly":     "--cloudonly replaces instances without looking: refused, there is no such field",
-	"TestAddAnnotatedNodesToNeedsUpdateCloudonly": "the same",
-	"TestRollingUpdateUnknownRole":                "roles are kinds of objects here: there is no field to put an unknown one in",
-	"TestRollingUpdateAllNeedUpdateNoFailOnValidate": "--fail-on-validate-error=false goes on whatever is broken: refused, " +
-		"there is no such field; a person deletes the policy",
+	"TestIsExitableError": "a Go error type; which failures stop all groups is shown by validation.txt: It fails before a group begins",
 
 	"TestRollingUpdateAllNeedUpdateErrorsValidation": "a Cluster that cannot be read does not validate: " +
 		"TestAClusterThatCannotBeReachedDoesNotValidate in controllers/rolloutpolicy",
-	"TestRollingUpdateNodes1NeedsUpdateErrorsValidation":     "the same",
-	"TestRollingUpdateClusterErrorsValidationAfterOneNode":   "the same",
-	"TestRollingUpdateClusterErrorsValidationAfterOneMaster": "the control plane's rollouts: internal/controlplane",
-	"TestRollingUpdateClusterFailsValidationAfterOneMaster":  "the control plane's rollouts: internal/controlplane",
-	"TestRollingUpdateMaxSurgeIgnoredForMaster":              "a control plane inherits nothing of a RolloutPolicy",
-	"TestRollingUpdateMaxUnavailableAllNeedUpdateMaster":     "a control plane inherits nothing of a RolloutPolicy (K-10)",
-	"TestRollingUpdateValidatesAfterBastion":                 "validation.txt: Looks are left out with a threshold of 0",
+	"TestRollingUpdateNodes1NeedsUpdateErrorsValidation": "a Cluster that cannot be read does not validate: " +
+		"TestAClusterThatCannotBeReachedDoesNotValidate in controllers/rolloutpolicy",
+	"TestRollingUpdateClusterErrorsValidationAfterOneNode": "a Cluster that cannot be read does not validate: " +
+		"TestAClusterThatCannotBeReachedDoesNotValidate in controllers/rolloutpolicy",
+	"TestRollingUpdateClusterErrorsValidationAfterOneMaster": "the control plane's rollouts: " +
+		"TestPromisesHoldAlways in internal/controlplane/plan",
+	"TestRollingUpdateClusterFailsValidationAfterOneMaster": "the control plane's rollouts: " +
+		"TestPromisesHoldAlways in internal/controlplane/plan",
+	"TestRollingUpdateMaxSurgeIgnoredForMaster": "limits.txt: The surge that all groups inherit is not the control plane's",
+	"TestRollingUpdateMaxUnavailableAllNeedUpdateMaster": "members leave one by one: " +
+		"TestPromisesHoldAlways in internal/controlplane/plan (K-10)",
+	"TestRollingUpdateValidatesAfterBastion": "validation.txt: Looks are left out with a threshold of 0",
 
 	"TestAddAnnotatedNodesToNeedsUpdate": "selection.txt: A Machine is marked by a person",
 	"TestAddAnnotatedNodesToNeedsUpdateNodesMissing": "a mark is not seen where no Node is: " +
@@ -58,19 +60,30 @@ var elsewhere = map[string]string{
 	"TestRollingUpdateDisabledSurge": "drainorder.txt: Nothing is drained or terminated",
 	"TestRollingUpdateDetachFails": "a surge that cannot be made is a Machine that finds no host: " +
 		"TestATemplateWithoutAHostIsNotJudged; none is admitted beside it, where kOps exceeds its limit (K-9)",
-	"TestRollingUpdateOnlyWarmPoolNodes":   "warm pools are instances of a cloud that are stopped; hosts that are free wait anyway",
-	"TestRollingWarmPoolBeforeJoinedNodes": "the same",
 
 	"TestSettings":       "TestAGroupInheritsEachFieldThatItDoesNotSet, and what neither sets: TestLimitsAreResolvedAsKOpsDoes",
 	"TestMaxUnavailable": "TestLimitsAreResolvedAsKOpsDoes",
 	"TestMaxSurge":       "TestLimitsAreResolvedAsKOpsDoes",
-	"TestAWSDefault":     "a default of one cloud; one more is made by default here as well (limits_test.go)",
+	"TestAWSDefault":     "a default of one cloud; one more is made by default here as well: TestLimitsAreResolvedAsKOpsDoes",
+}
+
+// refused are tests of kOps of what a RolloutPolicy does not have: each field is one that it refuses.
+var refused = map[string]struct{ field, why string }{
+	"TestRollingUpdateAllNeedUpdateCloudonly":     {"cloudOnly: true", "--cloudonly replaces instances without looking"},
+	"TestAddAnnotatedNodesToNeedsUpdateCloudonly": {"cloudOnly: true", "--cloudonly replaces instances without looking"},
+	"TestRollingUpdateUnknownRole": {"groups: [{name: a, role: Unknown}]",
+		"roles are kinds of objects here: there is no field to put an unknown one in"},
+	"TestRollingUpdateAllNeedUpdateNoFailOnValidate": {"failOnValidateError: false",
+		"--fail-on-validate-error=false goes on whatever is broken; a person deletes the policy"},
+	"TestRollingUpdateOnlyWarmPoolNodes": {"groups: [{name: a, warmPool: {}}]",
+		"warm pools are instances of a cloud that are stopped; hosts that are free wait anyway"},
+	"TestRollingWarmPoolBeforeJoinedNodes": {"groups: [{name: a, warmPool: {}}]",
+		"warm pools are instances of a cloud that are stopped; hosts that are free wait anyway"},
 }
 
 // Each section of the script is headed by the test of kOps whose situation it has, with the outcome that is wanted here:
-// kOps deletes first and validates then, here nothing is deleted before something counts.
-//
-// Proves: S3-2, S3-6, S3-7, S3-10, S3-25, S3-26, S3-27, S3-28, S3-30, S3-34, S3-35, K-8
+// kOps deletes first and validates then, here nothing is deleted before something counts. What a section proves it says
+// itself: this test shows that none of kOps' tests is left out, and that what is named in their place is there.
 func TestKOpsTestsHaveTwins(t *testing.T) {
 	g := NewWithT(t)
 	script, err := os.ReadFile("testdata/scripts/kops.txt")
@@ -83,17 +96,24 @@ func TestKOpsTestsHaveTwins(t *testing.T) {
 		}
 	}
 	for _, name := range kOps {
-		_, excused := elsewhere[name]
-		g.Expect(slices.Contains(twins, name)).NotTo(Equal(excused), "%s has a twin or a reason why not, and not both", name)
-	}
-	g.Expect(len(twins) + len(elsewhere)).To(Equal(len(kOps)))
-	for name, why := range elsewhere {
-		if file, section, is := strings.Cut(why, ".txt: "); is {
-			script, err := os.ReadFile("testdata/scripts/" + file + ".txt")
-			g.Expect(err).NotTo(HaveOccurred())
-			g.Expect("\n"+string(script)).To(ContainSubstring("\n# "+section), name)
+		places := 0
+		for _, is := range []bool{slices.Contains(twins, name), elsewhere[name] != "", refused[name].why != ""} {
+			if is {
+				places++
+			}
 		}
-		for _, test := range testNamed.FindAllStringSubmatch(why, -1) {
+		g.Expect(places).To(Equal(1), "%s has a twin, or one elsewhere, or a reason why not, and one of these", name)
+	}
+	g.Expect(len(twins) + len(elsewhere) + len(refused)).To(Equal(len(kOps)))
+	for name, why := range elsewhere {
+		scripts, tests := scriptNamed.FindAllStringSubmatch(why, -1), testNamed.FindAllStringSubmatch(why, -1)
+		g.Expect(len(scripts)+len(tests)).NotTo(BeZero(), "%s: no test is named", name)
+		for _, named := range scripts {
+			script, err := os.ReadFile("testdata/scripts/" + named[1] + ".txt")
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect("\n"+string(script)).To(ContainSubstring("\n# "+named[2]), name)
+		}
+		for _, test := range tests {
 			files, err := filepath.Glob(filepath.Join("../..", cmp.Or(test[2], "internal/rollout"), "*_test.go"))
 			g.Expect(err).NotTo(HaveOccurred())
 			g.Expect(slices.ContainsFunc(files, func(file string) bool {
@@ -102,10 +122,18 @@ func TestKOpsTestsHaveTwins(t *testing.T) {
 			})).To(BeTrue(), "%s: no %s", name, test[1])
 		}
 	}
+	for name, is := range refused {
+		err := yaml.UnmarshalStrict([]byte("clusterName: prod\n"+is.field), &quoinv1.RolloutPolicySpec{})
+		g.Expect(err).To(MatchError(ContainSubstring("unknown field")), name)
+	}
 }
 
-// testNamed is a test that a reason names, with its folder unless that is this one.
-var testNamed = regexp.MustCompile(`\b(Test\w+)(?: in ([\w/]+))?`)
+var (
+	// testNamed is a test that a reason names, with its folder unless that is this one.
+	testNamed = regexp.MustCompile(`\b(Test\w+)(?: in ([\w/]+))?`)
+	// scriptNamed is a script that a reason names, and how the heading of its section begins.
+	scriptNamed = regexp.MustCompile(`\b(\w+)\.txt: (.+)`)
+)
 
 // kOps are its tests of rolling updates and of their settings, of the summer of 2026.
 var kOps = strings.Fields(`
