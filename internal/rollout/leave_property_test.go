@@ -37,10 +37,10 @@ func (f *fleet) drawLeaving(t *rapid.T) {
 	}
 }
 
-// disturbLeaving does what keeps a drain up; touched says that Machines may be missing through it.
-func (f *fleet) disturbLeaving(t *rapid.T, d *deployment) (touched bool) {
+// disturbLeaving does what keeps a drain up.
+func (f *fleet) disturbLeaving(t *rapid.T, d *deployment) {
 	if len(d.machines) == 0 {
-		return false
+		return
 	}
 	n := rapid.SampledFrom(d.machines).Draw(t, "machine")
 	switch rapid.SampledFrom([]string{"protect", "protect", "hang", "cordon", "unreachable", "pods"}).Draw(t, "leaving") {
@@ -53,14 +53,13 @@ func (f *fleet) disturbLeaving(t *rapid.T, d *deployment) (touched bool) {
 	case "unreachable":
 		if n.joined {
 			n.is("unreachable")
-			return true
+			d.touched = true
 		}
 	case "pods":
 		if n.joined && n.deleted.IsZero() {
 			n.pods = 2
 		}
 	}
-	return false
 }
 
 // judgeDrains holds what is done to a Machine that leaves against what there was before it.

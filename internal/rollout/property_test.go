@@ -93,11 +93,12 @@ func (f *fleet) suspends(d *deployment) bool {
 	return group != nil && *group.Suspend
 }
 
-// disturb does what may happen at any time; touched tells that Machines may be missing through it.
-func (f *fleet) disturb(t *rapid.T) (touched bool) {
+// disturb does what may happen at any time.
+func (f *fleet) disturb(t *rapid.T) {
 	d := rapid.SampledFrom(f.pools).Draw(t, "pool")
 	if f.policy.Drain != nil && rapid.IntRange(0, 5).Draw(t, "leaving") == 0 {
-		return f.disturbLeaving(t, d)
+		f.disturbLeaving(t, d)
+		return
 	}
 	switch rapid.SampledFrom([]string{"", "", "", "", "edit", "edit", "revert", "scale", "delete", "forget", "suspend",
 		"plane", "ill", "mark", "select", "pause"}).Draw(t, "happens") {
@@ -107,7 +108,7 @@ func (f *fleet) disturb(t *rapid.T) (touched bool) {
 		d.template = max(d.template-1, d.template/100*100+1)
 	case "scale":
 		d.replicas = rapid.IntRange(0, 6).Draw(t, "to")
-		return true
+		d.touched = true
 	case "delete":
 		if len(d.machines) > 0 {
 			n := rapid.SampledFrom(d.machines).Draw(t, "machine")
@@ -115,7 +116,7 @@ func (f *fleet) disturb(t *rapid.T) (touched bool) {
 				n.deleted = f.now
 			}
 		}
-		return true
+		d.touched = true
 	case "mark":
 		f.marks(d, rapid.IntRange(0, 9).Draw(t, "marked"))
 	case "select":
@@ -123,7 +124,7 @@ func (f *fleet) disturb(t *rapid.T) (touched bool) {
 			rapid.SampledFrom(d.machines).Draw(t, "selected").needsUpdate = "needs-update on its Node"
 		}
 		// What takes its place does not count yet when an edit has Cluster API delete another one, and it knows no waves.
-		return true
+		d.touched = true
 	case "suspend":
 		if group, _ := f.group(d); group != nil {
 			group.Suspend = ptr.To(!*group.Suspend)
@@ -141,9 +142,8 @@ func (f *fleet) disturb(t *rapid.T) (touched bool) {
 				break
 			}
 		}
-		return true
+		d.touched = true
 	}
-	return false
 }
 
 // heal what fell ill, which a person or a health check does.
@@ -412,6 +412,9 @@ func (f *fleet) sleep() {
 // available says which pool has fewer Machines than its MachineDeployment allows; empty when none has.
 func (f *fleet) lacking() string {
 	for _, d := range f.pools {
+		if d.touched {
+			continue
+		}
 		have := 0
 		for _, n := range d.machines {
 			if n.available() {
@@ -427,48 +430,40 @@ func (f *fleet) lacking() string {
 
 // settled reports whether every pool is as it is to be, and is said to be.
 func (f *fleet) settled() bool {
-	for _, d := range f.pools {
-		if len(d.machines) != d.replicas || d.completed != fmt.Sprint(d.template) {
-			return false
-		}
-		for _, n := range d.machines {
-			if n.template != d.template || !n.available() || n.mark == byUs {
-				return false
-			}
-		}
-	}
-	return true
+	return !slices.ContainsFunc(f.pools, func(d *deployment) bool { return !d.settled() })
+}
+
+func (d *deployment) settled() bool {
+	return len(d.machines) == d.replicas && d.completed == fmt.Sprint(d.template) &&
+		!slices.ContainsFunc(d.machines, func(n *node) bool {
+			return n.template != d.template || !n.available() || n.mark == byUs
+		})
 }
 
 // calm reports whether nothing is missing any more through what happened, or will be.
-func (f *fleet) calm() bool {
-	for _, d := range f.pools {
-		for _, n := range d.machines {
-			if n.needsUpdate != "" || n.unreachable {
-				return false
-			}
-		}
-	}
-	return f.settled()
+func (d *deployment) calm() bool {
+	return d.settled() && !slices.ContainsFunc(d.machines, func(n *node) bool { return n.needsUpdate != "" || n.unreachable })
 }
 
 // Whatever happens, a rollout keeps its limits and its order, tries one Machine first, lets nothing count that is not
-// healthy, never has fewer Machines available than the MachineDeployment allows, and ends when hosts behave.
+// healthy, never has fewer Machines available than the MachineDeployment allows, and ends when hosts behave. What happens
+// to one MachineDeployment costs no other one a Machine.
 func TestRolloutsEndWhateverHappens(t *testing.T) {
 	rapidtest.CheckAll(t, 100, func(t *rapid.T) {
 		f := drawn(t)
 		f.drawGroups(t)
 		f.step(t) // what is deleted before it has its hooks is nobody's to keep
-		touched := false
 		step := func() {
 			f.step(t)
-			if why := cmp.Or(f.lacking(), f.scattered()); why != "" && !touched {
+			if why := cmp.Or(f.lacking(), f.scattered()); why != "" {
 				t.Fatalf("%s: %s", why, f.draw())
 			}
-			touched = touched && !f.calm()
+			for _, d := range f.pools {
+				d.touched = d.touched && !d.calm()
+			}
 		}
 		for range rapid.IntRange(0, 80).Draw(t, "steps") {
-			touched = f.disturb(t) || touched
+			f.disturb(t)
 			step()
 			if f.result.PausedAfter != "" && rapid.Bool().Draw(t, "continues") {
 				f.policy.ContinueAfter = f.result.PausedAfter

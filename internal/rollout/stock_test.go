@@ -37,9 +37,11 @@ type deployment struct {
 	selected  string
 	doneOf    int
 	// owes is how many have to count before what takes the place of a Machine that was selected does, as the test knows it.
-	owes  int
-	pace  Pace
-	rolls rollbacks
+	owes int
+	// touched: Machines may be missing through what happened to it, until it is calm again.
+	touched bool
+	pace    Pace
+	rolls   rollbacks
 	// domains of the hosts, and whether its MachineSets delete the newest first.
 	domains []string
 	newest  bool

@@ -253,6 +253,9 @@ func (f *fleet) witness() {
 // choice, what may be missing Cluster API takes at every edit without asking, and the oldest of several templates first.
 func (f *fleet) scattered() string {
 	for _, d := range f.pools {
+		if d.touched {
+			continue
+		}
 		if young := d.of(d.template, func(n *node) bool { return n.deleted.IsZero() && n.occupies() }); young > d.replicas {
 			return fmt.Sprintf("%s has %d new Machines for %d", d.name, young, d.replicas)
 		}
