@@ -5,8 +5,9 @@ package rolloutpolicy
 
 import (
 	"github.com/prometheus/client_golang/prometheus"
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/utils/ptr"
+	"sigs.k8s.io/cluster-api/util/conditions"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
@@ -23,6 +24,8 @@ var (
 	refused    = gauge("quoin_rollout_rollback_refused", "1 while a template that failed may not be restored, else 0.")
 	endsAt     = gauge("quoin_rollout_expected_end_timestamp_seconds", "When the rollout will be done, by what was "+
 		"measured; absent while that is not known.")
+	problems = gauge("quoin_rollout_policy_problem", "1 for each RolloutPolicy that leads nothing, or in another order "+
+		"than its own, with the reason of its condition.", "rollout_policy", "reason")
 	machineSeconds = prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name: "quoin_rollout_machine_duration_seconds", Help: "How long new Machines took from their admission until they " +
 			"counted.",
@@ -38,7 +41,7 @@ func gauge(name, help string, labels ...string) *prometheus.GaugeVec {
 }
 
 func init() {
-	metrics.Registry.MustRegister(machinesOf, info, stalled, rolledBack, refused, endsAt, machineSeconds)
+	metrics.Registry.MustRegister(machinesOf, info, stalled, rolledBack, refused, endsAt, problems, machineSeconds)
 }
 
 // measure notes how far the rollouts of a Cluster are.
@@ -57,14 +60,42 @@ func measure(policy *quoinv1.RolloutPolicy) {
 	flag := func(gauge *prometheus.GaugeVec, is bool) {
 		gauge.WithLabelValues(namespace, cluster).Set(map[bool]float64{true: 1}[is])
 	}
-	conditions := policy.Status.Conditions
-	back := meta.FindStatusCondition(conditions, quoinv1.RolloutPolicyRolledBackCondition)
-	flag(stalled, meta.IsStatusConditionTrue(conditions, quoinv1.RolloutPolicyStalledCondition))
+	back := conditions.Get(policy, quoinv1.RolloutPolicyRolledBackCondition)
+	flag(stalled, conditions.IsTrue(policy, quoinv1.RolloutPolicyStalledCondition))
 	flag(rolledBack, back != nil && back.Reason == quoinv1.RolledBackReason)
 	flag(refused, back != nil && back.Reason == quoinv1.RollbackRefusedReason)
 	if policy.Status.ExpectedEnd != nil {
 		endsAt.WithLabelValues(namespace, cluster).Set(float64(policy.Status.ExpectedEnd.Unix()))
 	}
+}
+
+// measureProblems notes which of all policies of a Cluster are not kept. One that leads nothing is among them, so it is
+// apart from what is measured of the one that leads.
+func measureProblems(cluster client.ObjectKey, policies []quoinv1.RolloutPolicy) {
+	problems.DeletePartialMatch(prometheus.Labels{"namespace": cluster.Namespace, "cluster": cluster.Name})
+	for i := range policies {
+		policy := &policies[i]
+		if policy.Spec.ClusterName != cluster.Name || !policy.DeletionTimestamp.IsZero() {
+			continue
+		}
+		if reason := problemOf(policy); reason != "" {
+			problems.WithLabelValues(cluster.Namespace, cluster.Name, policy.Name, reason).Set(1)
+		}
+	}
+}
+
+// problemOf is the reason why a policy leads nothing, or not in its own order; it is empty when the policy is kept, and
+// when a person paused it.
+func problemOf(policy *quoinv1.RolloutPolicy) string {
+	leads := conditions.GetReason(policy, quoinv1.RolloutPolicyProgressingCondition)
+	switch leads {
+	case quoinv1.AnotherPolicyReason, quoinv1.ClusterNotFoundReason, quoinv1.SelectorInvalidReason:
+		return leads
+	}
+	if conditions.IsTrue(policy, quoinv1.RolloutPolicyOrderConflictCondition) {
+		return conditions.GetReason(policy, quoinv1.RolloutPolicyOrderConflictCondition)
+	}
+	return ""
 }
 
 func forgetMetrics(namespace, cluster string) {

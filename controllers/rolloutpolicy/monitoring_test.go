@@ -12,9 +12,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	. "github.com/onsi/gomega"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 	"sigs.k8s.io/yaml"
 
@@ -25,8 +28,31 @@ var (
 	series  = regexp.MustCompile(`quoin_rollout_\w+`)
 	grouped = regexp.MustCompile(`by \(([^)]*)\)`)
 	matched = regexp.MustCompile(`(\w+)(?:=~|!=|!~|=)"`)
-	reason  = regexp.MustCompile(`\bReason = "(\w+)"`)
+	// Reasons are constants of package rollout, some of which are named by the API, as are those of conditions.
+	reason = regexp.MustCompile(`\bReason = (?:"(\w+)"|quoinv1\.(\w+))`)
+	named  = regexp.MustCompile(`quoinv1\.(\w+Reason)\b`)
+	values = regexp.MustCompile(`(?m)^\s(\w+Reason)\s*= (?:"(\w+)"|clusterv1\.(\w+)Reason)$`)
+	// said are the reasons for which the text of an alert says what to do.
+	said = regexp.MustCompile(`\b([A-Z]\w+): [a-z]{3,}`)
 )
+
+// unalerted are the reasons for which no alert names what to do, by why none does.
+var unalerted = map[string][]string{
+	"it is well, or goes on by itself": {"Canary", "Next", "NoRollout", "Replacement", "Validated", "WaitingForPrevious",
+		"InFlight", "MaxSurge", "NextToLeave", "LeavesLater", "Outdated", "Selected", "Soaking", "RollingOut", "UpToDate",
+		"MaxUnavailable", "Tainting", "Interval", "PostDrainDelay", "DrainStarted", "Drained", "NoNode", "NotDrained",
+		"DrainTimeout", "ScheduledForUpdate", "NotScheduledForUpdate", "Remediated", "ReplacementFirst", "OnTime",
+		"NoConflict", "NothingRolledBack"},
+	"what takes too long of it is a reason of Stalled": {"Provisioning", "NotHealthy", "Evicting", "Validating"},
+	"a failure domain takes hours to leave; its drains are reasons of Stalled, its hosts say what ails them": {
+		"WaitingForWave"},
+	"an upgrade of a control plane takes hours; conditions of the Cluster say what ails it": {
+		"ControlPlane"},
+	"a person wishes it so": {
+		"Suspended", "DrainAndTerminateFalse", "Paused", "WindowClosed"},
+	"it sums MachineDeployments up, whose reasons are here": {"Held"},
+	"an alert is for nothing else, by a metric of its own":  {"RolledBack", "RollbackRefused"},
+}
 
 // labelsOf are what each metric has; those of a histogram are known by its series.
 func labelsOf(t *testing.T, w *world) map[string][]string {
@@ -79,6 +105,60 @@ func TestMetrics(t *testing.T) {
 	w.Expect(testutil.CollectAndCount(stalled)).To(Equal(0))
 }
 
+// A policy that is not kept is seen as long as it is there, with the reason that its condition has.
+func TestMetricsOfAPolicyThatIsNotKept(t *testing.T) {
+	w := newWorld(t, policyOf("another", time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC)))
+	problems := func() (all []string) {
+		w.reconcile()
+		families, err := metrics.Registry.Gather()
+		w.Expect(err).NotTo(HaveOccurred())
+		for _, family := range families {
+			if family.GetName() != "quoin_rollout_policy_problem" {
+				continue
+			}
+			for _, metric := range family.Metric {
+				for _, label := range metric.Label {
+					if label.GetName() == "rollout_policy" || label.GetName() == "reason" {
+						all = append(all, label.GetValue())
+					}
+				}
+			}
+		}
+		return all
+	}
+	w.Expect(problems()).To(Equal([]string{quoinv1.AnotherPolicyReason, "another"}))
+	w.Expect(w.client.Delete(t.Context(), w.policy())).To(Succeed())
+	w.Expect(problems()).To(BeEmpty(), "the other one holds now")
+
+	left := &quoinv1.RolloutPolicy{}
+	w.Expect(w.client.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: "another"}, left)).To(Succeed())
+	left.Spec.Groups = []quoinv1.RolloutGroup{{Name: "blue", MachineDeployments: quoinv1.RolloutSelector{
+		Labels: &metav1.LabelSelector{MatchLabels: map[string]string{"-": "-"}}}}}
+	w.Expect(w.client.Update(t.Context(), left)).To(Succeed())
+	w.Expect(problems()).To(Equal([]string{quoinv1.SelectorInvalidReason, "another"}))
+	w.Expect(w.client.Delete(t.Context(), left)).To(Succeed())
+	w.Expect(problems()).To(BeEmpty())
+}
+
+// What keeps a policy from its order is no other metric's; while it leads nothing that is what it says.
+func TestTheProblemOfAPolicy(t *testing.T) {
+	g, policy := NewWithT(t), &quoinv1.RolloutPolicy{}
+	for _, step := range []struct{ progressing, conflict, want string }{
+		{quoinv1.HeldReason, quoinv1.NoConflictReason, ""},
+		{quoinv1.RollingOutReason, quoinv1.TopologyOrderReason, quoinv1.TopologyOrderReason},
+		{quoinv1.ClusterNotFoundReason, quoinv1.NoConflictReason, quoinv1.ClusterNotFoundReason},
+		{quoinv1.AnotherPolicyReason, quoinv1.TopologyOrderReason, quoinv1.AnotherPolicyReason},
+		{quoinv1.SelectorInvalidReason, quoinv1.NoConflictReason, quoinv1.SelectorInvalidReason},
+	} {
+		policy.Status.Conditions = []metav1.Condition{
+			{Type: quoinv1.RolloutPolicyProgressingCondition, Status: metav1.ConditionFalse, Reason: step.progressing},
+			{Type: quoinv1.RolloutPolicyOrderConflictCondition, Reason: step.conflict, Status: map[bool]metav1.ConditionStatus{
+				true: metav1.ConditionTrue, false: metav1.ConditionFalse}[step.conflict == quoinv1.TopologyOrderReason]},
+		}
+		g.Expect(problemOf(policy)).To(Equal(step.want))
+	}
+}
+
 // Whatever alert rules, dashboard and documentation name there is, and the other way round. It is no parser of PromQL,
 // whose module is many times as large as all of this: brackets, metrics and labels are looked at.
 func TestWhatIsMonitoredExists(t *testing.T) {
@@ -86,6 +166,8 @@ func TestWhatIsMonitoredExists(t *testing.T) {
 	w.clock.Step(60e9)
 	w.reconcile()
 	machineSeconds.WithLabelValues(namespace, "c1").Observe(1)
+	problems.WithLabelValues(namespace, "c1", "another", quoinv1.AnotherPolicyReason).Set(1)
+	t.Cleanup(func() { measureProblems(client.ObjectKey{Namespace: namespace, Name: "c1"}, nil) })
 	has := labelsOf(t, w)
 	w.Expect(has).To(HaveKey("quoin_rollout_expected_end_timestamp_seconds"))
 	var used []string
@@ -130,38 +212,69 @@ func TestWhatIsMonitoredExists(t *testing.T) {
 	w.Expect(used).NotTo(BeEmpty())
 }
 
-// Who is called because a rollout is stalled reads what to do for each reason that it may have.
-func TestTheAlertSaysWhatToDo(t *testing.T) {
+// Who is called reads what to do for each reason that there may be; for each other one it is written down why nobody is
+// called.
+func TestEveryReasonIsAlertedOrSaysWhyNot(t *testing.T) {
 	w := newWorld(t)
+	var alerted, quiet []string
 	for _, group := range alerts(w).Spec.Groups {
 		for _, rule := range group.Rules {
-			if rule.Alert != "QuoinRolloutStalled" {
-				continue
+			for _, match := range said.FindAllStringSubmatch(rule.Annotations["description"], -1) {
+				alerted = append(alerted, match[1])
 			}
-			for _, reason := range []string{quoinv1.DeadlineExceededReason, quoinv1.DrainFailedReason,
-				quoinv1.ValidationFailedReason, quoinv1.WillNotFitReason, quoinv1.WriteRefusedReason} {
-				w.Expect(rule.Annotations["description"]).To(MatchRegexp(reason + ": [a-z]{3,}"))
+			for _, match := range regexp.MustCompile(`reason=~"([^"]*)"`).FindAllStringSubmatch(rule.Expr, -1) {
+				alerted = append(alerted, strings.Split(match[1], "|")...)
 			}
-			return
 		}
 	}
-	t.Fatal("there is no such alert")
+	for _, of := range unalerted {
+		quiet = append(quiet, of...)
+	}
+	w.Expect(slices.Compact(slices.Sorted(slices.Values(slices.Concat(alerted, quiet))))).To(Equal(reasons(w)))
+	for _, name := range quiet {
+		w.Expect(alerted).NotTo(ContainElement(name))
+	}
 }
 
-// reasons that a MachineDeployment may have, as they are written down.
+// reasons of MachineDeployments, Machines and conditions that there are, as they are written down, in order.
 func reasons(w *world) (all []string) {
 	w.t.Helper()
-	files, err := filepath.Glob("../../internal/rollout/*.go")
+	of := map[string]string{}
+	each(w, "../../api/quoin/v1alpha1", func(text string) {
+		for _, found := range values.FindAllStringSubmatch(text, -1) {
+			of[found[1]] = found[2] + found[3]
+		}
+	})
+	each(w, "../../internal/rollout", func(text string) {
+		for _, found := range reason.FindAllStringSubmatch(text, -1) {
+			all = append(all, found[1]+of[found[2]])
+		}
+	})
+	each(w, ".", func(text string) {
+		for _, found := range named.FindAllStringSubmatch(text, -1) {
+			w.Expect(of).To(HaveKey(found[1]))
+			all = append(all, of[found[1]])
+		}
+	})
+	all = slices.Compact(slices.Sorted(slices.Values(all)))
+	w.Expect(len(all)).To(BeNumerically(">", 40))
+	w.Expect(all).NotTo(ContainElement(""))
+	return all
+}
+
+// each has the text of every file of a package that is part of the product.
+func each(w *world, folder string, has func(text string)) {
+	w.t.Helper()
+	files, err := filepath.Glob(filepath.Join(folder, "*.go"))
 	w.Expect(err).NotTo(HaveOccurred())
 	for _, file := range files {
+		if strings.HasSuffix(file, "_test.go") {
+			continue
+		}
 		text, err := os.ReadFile(file) //nolint:gosec // of this repository
 		w.Expect(err).NotTo(HaveOccurred())
-		for _, found := range reason.FindAllStringSubmatch(string(text), -1) {
-			all = append(all, found[1])
-		}
+		has(string(text))
 	}
-	w.Expect(len(all)).To(BeNumerically(">", 30))
-	return all
 }
 
 // alertRules are an object of the Prometheus operator, as far as it is looked at.

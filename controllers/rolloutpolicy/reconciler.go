@@ -205,6 +205,7 @@ func (r *Reconciler) reconcile(ctx context.Context, key client.ObjectKey) (ctrl.
 	if err := r.Client.List(ctx, policies, client.InNamespace(key.Namespace)); err != nil {
 		return ctrl.Result{}, fmt.Errorf("list RolloutPolicies: %w", err)
 	}
+	defer measureProblems(key, policies.Items) // with the conditions that they have by then
 	cluster, err := util.GetClusterByName(ctx, r.Client, key.Namespace, key.Name)
 	if client.IgnoreNotFound(err) != nil {
 		return ctrl.Result{}, fmt.Errorf("read Cluster %s: %w", key, err)
