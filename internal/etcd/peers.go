@@ -83,8 +83,8 @@ func (c *Cluster) plausible(heard map[uint64]bool, answering int) bool {
 	return !c.Agreed || living > voters/2
 }
 
-// whollyAsked says which voter lives and was not asked with whom it is connected: a member that nobody else hears may vote
-// through it.
+// whollyAsked says which voter lives and was not asked with whom it is connected: a member that nobody else hears may
+// vote through it.
 func (c *Cluster) whollyAsked(heard, asked map[uint64]bool) error {
 	for _, member := range c.Members {
 		if !member.Learner && heard[member.ID] && !asked[member.ID] {
