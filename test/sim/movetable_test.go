@@ -103,6 +103,7 @@ func TestAPivotThatDiesAnywhere(t *testing.T) {
 // A pivot that dies when everything is copied is undone while managers run on both sides: those of the source act again, the
 // target has nothing, and the same pivot can be made anew.
 func TestAPivotIsUndone(t *testing.T) {
+	needsTime(t)
 	t.Parallel()
 	m := newMovable(t, newFleet(t, kube.Options{}, nil), "undone", secondPlane(t))
 	line := pivotUndone(t, m, func(what string) bool { return what == "target update ConfigMap quoin-pivot" })

@@ -79,6 +79,9 @@ func TestOneCommitRaisesControlPlaneAndPool(t *testing.T) {
 	t.Parallel()
 	for name, poolFirst := range map[string]bool{"commit-plane-pool": false, "commit-pool-plane": true} {
 		t.Run(name, func(t *testing.T) {
+			if !poolFirst {
+				needsTime(t)
+			}
 			t.Parallel()
 			court := newCourt(t, courtOptions{name: name, replicas: 1, hosts: 4, strategy: surge, admission: true,
 				workers: true})

@@ -110,6 +110,7 @@ func TestAFleetWithoutASpareRolls(t *testing.T) {
 //
 // Proves: S3-3, S3-5, S3-30
 func TestMarkedWorkersAreReplaced(t *testing.T) {
+	needsTime(t)
 	t.Parallel()
 	court := newCourt(t, courtOptions{name: "marked", replicas: 1, hosts: 3, strategy: surge, admission: true, workers: true})
 	court.untilWhole("coming up")

@@ -60,6 +60,7 @@ func (c *court) holdsOnDelete(pool string, since time.Time, replicas int) (gone 
 //
 // Proves: S3-13, S3-19, S3-26
 func TestWorkersOfAnOnDeletePoolAreReplaced(t *testing.T) {
+	needsTime(t)
 	t.Parallel()
 	court := newCourt(t, courtOptions{name: "ondelete", replicas: 1, hosts: 4, strategy: surge, admission: true, workers: true})
 	court.untilWhole("coming up")
