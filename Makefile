@@ -128,16 +128,21 @@ nightly: ## Run the random models of the control plane and of rollouts through t
 
 .PHONY: e2e
 e2e: ## Run the end-to-end tests on real hosts in containers.
-	go test -count 1 -timeout 58m -tags e2e -v ./test/e2e -ginkgo.v -ginkgo.fail-fast -ginkgo.label-filter='!full && !upgrade && !workers && !creations && !plugin && !gaps'
+	go test -count 1 -timeout 58m -tags e2e -v ./test/e2e -ginkgo.v -ginkgo.fail-fast -ginkgo.label-filter='!full && !upgrade && !workers && !creations && !plugin && !topology && !gaps'
 
 .PHONY: e2e-full
-e2e-full: ## Run the longer end-to-end tests, with a control plane of three hosts, e2e-upgrade, e2e-workers, e2e-plugin, e2e-quickstart, and docs/install.md.
+e2e-full: ## Run the longer end-to-end tests, with a control plane of three hosts, e2e-topology, e2e-upgrade, e2e-workers, e2e-plugin, e2e-quickstart, and docs/install.md.
 	go test -count 1 -timeout 88m -tags e2e -v ./test/e2e -ginkgo.v -ginkgo.fail-fast -ginkgo.label-filter=full
+	$(MAKE) e2e-topology
 	$(MAKE) e2e-upgrade
 	$(MAKE) e2e-workers
 	$(MAKE) e2e-plugin
 	$(MAKE) e2e-quickstart
 	$(MAKE) e2e-install
+
+.PHONY: e2e-topology
+e2e-topology: ## Make a cluster from the ClusterClass, edit its version and delete it.
+	go test -count 1 -timeout 58m -tags e2e -v ./test/e2e -ginkgo.v -ginkgo.fail-fast -ginkgo.label-filter=topology
 
 .PHONY: e2e-upgrade
 e2e-upgrade: ## Upgrade a control plane of three and its workers over two minors; makes the bundle of a third version.

@@ -89,9 +89,9 @@ func deletion() {
 	}, NodeTimeout(12*time.Minute))
 }
 
-// topology makes a second cluster at once, from the ClusterClass, with its bundles over HTTP.
+// topology makes a cluster from the ClusterClass, with its bundles over HTTP, and edits its version.
 func topology() {
-	It("makes it at once on the hosts just given back", func(ctx SpecContext) {
+	It("makes it, raises it and deletes it", func(ctx SpecContext) {
 		server := need(the.lab.ServeBundles(context.WithoutCancel(ctx)))
 		DeferCleanup(server.Close)
 		the.other = need(the.lab.Create(ctx, lab.ClusterSpec{
@@ -101,13 +101,13 @@ func topology() {
 		must(the.other.AwaitAPI(ctx))
 		must(the.other.ApplyNetwork(ctx))
 		must(the.other.AwaitReady(ctx, 8*time.Minute, lab.OldVersion, lab.OldVersion))
-		logNodes(ctx, the.other, "of the second cluster")
+		logNodes(ctx, the.other, "of the cluster")
 		Expect(server.Served()).To(BeNumerically(">", 3), "files that the hosts fetched over HTTP")
 
 		By("editing topology.version")
 		must(the.other.EditTopologyVersion(ctx, lab.NewVersion))
 		must(the.other.AwaitReady(ctx, 12*time.Minute, lab.NewVersion, lab.NewVersion))
-		logNodes(ctx, the.other, "of the second cluster, after the edit")
+		logNodes(ctx, the.other, "of the cluster, after the edit")
 		expectDescribed(ctx, the.other)
 
 		By("deleting it")

@@ -106,6 +106,10 @@ var _ = Describe("Quoin on real hosts", Label("creations"), Ordered, func() {
 	Context("with clusters that are made again and again", func() { creations() })
 })
 
+var _ = Describe("Quoin on real hosts", Label("topology"), Ordered, func() {
+	Context("with a cluster from the ClusterClass", func() { topology() })
+})
+
 var _ = Describe("Quoin on real hosts", Label("gaps"), Ordered, func() {
 	Context("with a control plane of three that is measured", func() { gaps() })
 })
@@ -117,7 +121,6 @@ var _ = Describe("Quoin on real hosts", Ordered, func() {
 	Context("with versions that a user edits", func() { upgrades() })
 	Context("with input that cannot work", func() { refusals() })
 	Context("with the cluster deleted", func() { deletion() })
-	Context("with a cluster from the ClusterClass, on the same hosts", func() { topology() })
 })
 
 // must turns an error of the lab, which says enough by itself, into a failure.
