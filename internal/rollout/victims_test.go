@@ -140,6 +140,13 @@ func (f *fleet) marks(d *deployment, which int) {
 	}
 }
 
+// chosen reports whether a Machine is marked to be the next that goes. Where nothing else moves a MachineDeployment gives
+// up one that never became available (machinedeployment_rollout_rollingupdate.go, reconcileDeadlockBreaker), and its
+// MachineSet takes the marked one for it, be it healthy. A rollout that looks moves its mark in time (first).
+func (d *deployment) chosen() bool {
+	return slices.ContainsFunc(d.machines, func(n *node) bool { return n.mark != "" })
+}
+
 // begun reports whether a Machine of the deployment is missing that was deleted for the rollout.
 func (d *deployment) begun() bool {
 	there := 0
