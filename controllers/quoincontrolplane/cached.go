@@ -18,8 +18,8 @@ func (r *Reconciler) sources() *observe.Sources {
 	return &observe.Sources{Cache: observe.ReadOnly(r.Client), Live: observe.ReadOnly(r.APIReader),
 		Secrets: observe.ReadOnly(r.secrets()), Workloads: workloads{r.ClusterCache}, Watch: r.watchWorkload,
 		Hosts: r.Hosts, Etcd: r.etcd(), Clock: r.Clock, History: &r.history,
-		Delays: observe.Delays{DeadMember: r.Timings.DeadMember, SkippedDrain: r.Timings.SkippedDrain,
-			APIServerStop: r.Timings.APIServerStop}}
+		Delays: observe.Delays{DeadMember: r.Timings.DeadMember, OrphanedMember: r.Timings.OrphanedMember,
+			SkippedDrain: r.Timings.SkippedDrain, APIServerStop: r.Timings.APIServerStop}}
 }
 
 // workloads reads workload clusters over the connections that are kept to them.

@@ -17,6 +17,8 @@ type Timings struct {
 	Words time.Duration
 	// DeadMember is how long an etcd voter must be silent until it counts as dead.
 	DeadMember time.Duration
+	// OrphanedMember is how long an etcd voter without a Machine must be silent until it is removed.
+	OrphanedMember time.Duration
 	// SkippedDrain is for how long a drain must look skipped until that is believed.
 	SkippedDrain time.Duration
 	// APIServerStop is how long a host may take to end its API server until the etcd member goes all the same.
@@ -37,6 +39,8 @@ func DefaultTimings() Timings {
 		Words: time.Second,
 		// Longer than a restart of etcd with a usual database takes, and several readings.
 		DeadMember: 30 * time.Second,
+		// As long as a member whose host is known may take to be back: a host starts for minutes.
+		OrphanedMember: 10 * time.Minute,
 		// Cluster API writes in one request where a drain has come to, and in the next one what it did there.
 		SkippedDrain: time.Second,
 		// An API server that finishes its requests takes ten seconds, one that the kubelet has to kill half a minute.

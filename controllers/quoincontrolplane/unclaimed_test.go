@@ -5,6 +5,7 @@ package quoincontrolplane
 
 import (
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -52,6 +53,25 @@ func TestVotersThatTheObjectsDoNotKnowStay(t *testing.T) {
 	g.Expect(w.condition(controlplanev1.ControlPlaneEtcdClusterHealthyCondition).Message).
 		To(ContainSubstring("(n-latest) may vote"))
 	g.Expect(w.etcd.removed).To(Equal([]uint64{later}))
+}
+
+// The host of a voter without a Machine starts again, which takes longer than until it counts as dead.
+func TestAVoterWithoutAMachineHasTimeToStartAgain(t *testing.T) {
+	w := newWorld(t, 1)
+	initialized(t, w)
+	w.etcd.join("n-later", "10.0.0.98", false)
+	w.etcd.members[1].Answers = false
+	w.r.Timings.OrphanedMember = time.Hour
+	for range 3 {
+		w.reconcile()
+		time.Sleep(2 * w.r.Timings.DeadMember)
+	}
+	w.g.Expect(w.etcd.removed).To(BeEmpty())
+	w.g.Expect(w.condition(controlplanev1.ControlPlaneProgressingCondition).Message).
+		To(ContainSubstring("(n-later) has no Machine, but was healthy less than 1h0m0s ago and may be back"))
+	w.r.Timings.OrphanedMember = w.r.Timings.DeadMember
+	w.reconcile()
+	w.g.Expect(w.etcd.removed).To(Equal([]uint64{2}))
 }
 
 // A member is removed at a person's word only where no Machine has it.

@@ -165,6 +165,7 @@ func newFake() *fake.ClientBuilder {
 func quickTimings() Timings {
 	timings := DefaultTimings()
 	timings.DeadMember, timings.SkippedDrain, timings.APIServerStop = time.Millisecond, time.Microsecond, time.Millisecond
+	timings.OrphanedMember = time.Millisecond
 	return timings
 }
 

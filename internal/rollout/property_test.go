@@ -330,7 +330,7 @@ func (f *fleet) step(t *rapid.T) {
 	before, completed := map[string]*node{}, map[*deployment]string{}
 	for _, d := range f.pools {
 		f.owing(d)
-		d.touched = d.touched || f.idle && d.chosen() // while a policy is paused nobody chooses anew
+		d.touched = d.touched || f.outbids(d)
 		completed[d] = d.completed
 		for _, n := range d.machines {
 			before[n.name] = ptr.To(*n)

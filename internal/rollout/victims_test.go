@@ -140,11 +140,14 @@ func (f *fleet) marks(d *deployment, which int) {
 	}
 }
 
-// chosen reports whether a Machine is marked to be the next that goes. Where nothing else moves a MachineDeployment gives
-// up one that never became available (machinedeployment_rollout_rollingupdate.go, reconcileDeadlockBreaker), and its
-// MachineSet takes the marked one for it, be it healthy. A rollout that looks moves its mark in time (first).
-func (d *deployment) chosen() bool {
-	return slices.ContainsFunc(d.machines, func(n *node) bool { return n.mark != "" })
+// outbids reports whether a mark has a Machine that works go before one that does not. Where nothing else moves a
+// MachineDeployment gives up one that never became available (machinedeployment_rollout_rollingupdate.go,
+// reconcileDeadlockBreaker), and its MachineSet takes the marked one for it. A rollout that looks moves its own mark in
+// time (first); a person's stays, and nobody moves any while the policy is paused.
+func (f *fleet) outbids(d *deployment) bool {
+	marked := func(n *node) bool { return n.deleted.IsZero() && (n.mark == byThem || f.idle && n.mark == byUs) }
+	lacks := func(n *node) bool { return n.deleted.IsZero() && !n.available() }
+	return slices.ContainsFunc(d.machines, marked) && slices.ContainsFunc(d.machines, lacks)
 }
 
 // begun reports whether a Machine of the deployment is missing that was deleted for the rollout.

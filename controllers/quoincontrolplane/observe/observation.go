@@ -116,7 +116,7 @@ func buildState(read *Observation, past history.Past, delays Delays) (*Observati
 	}
 	o.fillState()
 	o.judgeKubeadm()
-	o.State.DeadMemberTimeout = delays.DeadMember
+	o.State.DeadMemberTimeout, o.State.OrphanedMemberTimeout = delays.DeadMember, delays.OrphanedMember
 	past.Unhealthy = noteUnhealthy(past.Unhealthy, &o.State.Etcd, o.Etcd.ReadAt)
 	past.PreCreation = o.recallPreCreations(past.PreCreation)
 	past.Undrained, o.State.DrainInGrace = debounceDrains(past.Undrained, o.State.Machines, o.At, delays.SkippedDrain)

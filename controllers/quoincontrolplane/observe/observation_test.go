@@ -96,7 +96,8 @@ func hosted(t *testing.T, read *members) (*Inventory, *Sources, *clocktesting.Fa
 	clock := clocktesting.NewFakePassiveClock(noon)
 	return inv, &Sources{Clock: clock, History: &history.History{}, Watch: watched, Hosts: dialer{}, Etcd: read,
 		Workloads: &workload{live: workloads}, Secrets: fake.NewClientBuilder().WithObjects(authority(t)).Build(),
-		Delays: Delays{DeadMember: time.Minute, SkippedDrain: 2 * time.Minute, APIServerStop: 3 * time.Minute}}, clock
+		Delays: Delays{DeadMember: time.Minute, OrphanedMember: 4 * time.Minute, SkippedDrain: 2 * time.Minute,
+			APIServerStop: 3 * time.Minute}}, clock
 }
 
 // The workload cluster and etcd are read, unless all of it is being deleted. The Node of a Machine that has just joined
@@ -134,6 +135,7 @@ func TestWhatIsObserved(t *testing.T) {
 			g.Expect(read.asked).To(HaveExactElements(HaveField("Name", "n-a")))
 			g.Expect(o.State.Etcd.Members).To(HaveExactElements(HaveField("Machine", "a")))
 			g.Expect(o.State.DeadMemberTimeout).To(Equal(time.Minute))
+			g.Expect(o.State.OrphanedMemberTimeout).To(Equal(4 * time.Minute))
 
 			clock.SetTime(noon.Add(20 * time.Second))
 			o, err = sources.Observe(t.Context(), inv)

@@ -49,6 +49,8 @@ type Sources struct {
 type Delays struct {
 	// DeadMember is how long an etcd voter must be silent until it counts as dead.
 	DeadMember time.Duration
+	// OrphanedMember is how long an etcd voter without a Machine must be silent until it is removed.
+	OrphanedMember time.Duration
 	// SkippedDrain is for how long a drain must look skipped.
 	SkippedDrain time.Duration
 	// APIServerStop is how long a host may take to end its API server.

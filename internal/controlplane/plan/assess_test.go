@@ -277,6 +277,8 @@ func parse(t *testing.T, d *datadriven.TestData) controlplane.State {
 			s.Etcd.Agreed = false
 		case "patience":
 			s.DeadMemberTimeout, _ = time.ParseDuration(value)
+		case "patience-without-a-machine":
+			s.OrphanedMemberTimeout, _ = time.ParseDuration(value)
 		default:
 			t.Fatalf("%s: unknown argument %s", d.Pos, arg.Key)
 		}

@@ -78,10 +78,12 @@ func dropOrphanedMembers(s facts) *controlplane.Step {
 
 func (s facts) dropOrphanedMember(member quorum.Member) *controlplane.Step {
 	ordered := slices.Contains(s.RemoveMembers, member.ID)
-	if s.stateOf(member) == quorum.MemberWavering && !ordered {
+	patience := max(s.DeadMemberTimeout, s.OrphanedMemberTimeout)
+	if !member.Learner && member.Silent < patience && !ordered {
 		return s.wait(s.ongoing(), controlplane.ReasonQuorum,
-			"etcd member %x (%s) has no Machine, but was healthy less than %s ago and may be back: %s",
-			member.ID, member.Name, s.DeadMemberTimeout, member.Problem)
+			"etcd member %x (%s) has no Machine, but was healthy less than %s ago and may be back: %s. If it will not be: "+
+				"kubectl annotate quoincontrolplane %s quoin.cluster.x-k8s.io/remove-etcd-member=%x",
+			member.ID, member.Name, patience, member.Problem, s.Name, member.ID)
 	}
 	// By the quorum alone: nobody looks after it, and while it is there nothing joins.
 	if verdict := s.mayRemove(member.ID, quorum.ByQuorumAlone(s.DeadMemberTimeout)); !verdict.Allowed {

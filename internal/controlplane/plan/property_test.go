@@ -82,6 +82,7 @@ func TestPromisesHoldAlways(t *testing.T) {
 		w.stays = rapid.Bool().Draw(t, "API servers stay")
 		if rapid.Bool().Draw(t, "patient") {
 			w.DeadMemberTimeout = 3 * time.Minute
+			w.OrphanedMemberTimeout = rapid.SampledFrom([]time.Duration{0, 8 * time.Minute}).Draw(t, "without a Machine")
 		}
 		w.free = w.Replicas + rapid.IntRange(0, 2).Draw(t, "spares")
 		minor := 30

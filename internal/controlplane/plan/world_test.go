@@ -536,6 +536,10 @@ func (w *world) removeMember(step controlplane.Step) error {
 		if unknown && member.Healthy && !member.Learner && !slices.Contains(w.RemoveMembers, member.ID) {
 			return fmt.Errorf("member %d works, and is removed because its Machine is not known", step.Member)
 		}
+		if silent := time.Duration(w.missed[member.ID]) * time.Minute; unknown && !member.Learner &&
+			silent < w.OrphanedMemberTimeout && !slices.Contains(w.RemoveMembers, member.ID) {
+			return fmt.Errorf("member %d was silent for %s, and is removed because its Machine is not known", step.Member, silent)
+		}
 		if machine := w.machine(member.Machine); machine != nil && !machine.AtTermination {
 			return fmt.Errorf("the member of %s is removed before the drain", machine.Name)
 		}

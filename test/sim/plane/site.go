@@ -136,7 +136,7 @@ func (s *Site) Start() error {
 func quicker(times int) quoincontrolplane.Timings {
 	by := time.Duration(max(times, 1))
 	timings := quoincontrolplane.DefaultTimings()
-	for _, wait := range []*time.Duration{&timings.Words, &timings.DeadMember, &timings.SkippedDrain, &timings.APIServerStop} {
+	for _, wait := range []*time.Duration{&timings.Words, &timings.DeadMember, &timings.OrphanedMember, &timings.SkippedDrain, &timings.APIServerStop} {
 		*wait /= by
 	}
 	for pace := range timings.Recheck {
