@@ -7,6 +7,8 @@ package e2e
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -29,7 +31,9 @@ func workers() {
 	var crew *lab.Cluster
 	policy := &quoinv1.RolloutPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: lab.Namespace, Name: "crew"},
 		Spec: quoinv1.RolloutPolicySpec{ClusterName: "crew", PauseAfter: quoinv1.RolloutPauseCanary,
-			SoakSeconds: ptr.To[int32](10), DeadlineSeconds: ptr.To[int32](900), OnFailure: quoinv1.RolloutFailureRollback}}
+			SoakSeconds: ptr.To[int32](10), DeadlineSeconds: ptr.To[int32](900), OnFailure: quoinv1.RolloutFailureRollback,
+			Drain:      &quoinv1.RolloutDrain{PostDrainDelaySeconds: ptr.To[int32](5), IntervalSeconds: ptr.To[int32](5)},
+			Validation: &quoinv1.RolloutValidation{SuccessThreshold: ptr.To[int32](2), IntervalSeconds: ptr.To[int32](5)}}}
 
 	It("makes a cluster of three workers with a guarded workload, and one host to spare", func(ctx SpecContext) {
 		must(the.lab.AddWorker(ctx))
@@ -64,6 +68,14 @@ func workers() {
 		}).WithContext(ctx).WithTimeout(8*time.Minute).ShouldNot(BeEmpty(), "the canary that waits for a person")
 		the.lab.Printf("\n%+v", policy.Status)
 		Expect(workerMachines(ctx, crew)).To(HaveKeyWithValue(policy.Status.PausedAfter, spare.Name))
+		Expect(policy.Status.Validation.Results).To(And(Not(BeEmpty()), HaveEach(HaveField("Status", quoinv1.RolloutCheckPassed))))
+		Expect(tainted(ctx, crew)).To(ConsistOf(slices.Collect(maps.Values(before))), "those that are to be replaced, and no other")
+		for _, machine := range need(crew.Machines(ctx)) {
+			if before[machine.Name] != "" {
+				Expect(machine.Annotations).To(And(HaveKey(quoinv1.RolloutPreDrainHookAnnotation),
+					HaveKey(quoinv1.RolloutPreTerminateHookAnnotation)))
+			}
+		}
 		Consistently(func(ctx context.Context) []string { return touched(ctx, crew, before) }).WithContext(ctx).
 			WithTimeout(8 * time.Second).Should(BeEmpty())
 
@@ -81,6 +93,7 @@ func workers() {
 			must(timeline.Before(lab.Fact{What: lab.MachineDrained, Name: machine}, lab.Fact{What: lab.HostCleaning, Name: machine}))
 		}
 		expectWeb(ctx, crew)
+		Expect(tainted(ctx, crew)).To(BeEmpty())
 	}, NodeTimeout(35*time.Minute))
 
 	It("stops after a canary that never becomes Ready, and goes back with nothing deleted [C16]", func(ctx SpecContext) {
@@ -150,6 +163,20 @@ func workers() {
 		hangUp(ctx, callers)
 		Expect(workerMachines(ctx, crew)).NotTo(ContainElement(spare.Name))
 	}, NodeTimeout(40*time.Minute))
+}
+
+// tainted are the Nodes that pods rather avoid, for their Machines are to be replaced.
+func tainted(ctx context.Context, cluster *lab.Cluster) []string {
+	GinkgoHelper()
+	nodes := &corev1.NodeList{}
+	Expect(cluster.Client.List(ctx, nodes)).To(Succeed())
+	var names []string
+	for _, node := range nodes.Items {
+		if slices.ContainsFunc(node.Spec.Taints, func(taint corev1.Taint) bool { return taint.Key == quoinv1.RolloutTaintKey }) {
+			names = append(names, node.Name)
+		}
+	}
+	return names
 }
 
 // idleKubelet has a unit run in the place of the kubelet that does nothing. One that is merely stopped is started again.
