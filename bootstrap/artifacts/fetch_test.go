@@ -23,6 +23,7 @@ import (
 
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/artifacts"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/run"
+	"github.com/quoin-dev/cluster-api-provider-quoin/test/programtest"
 )
 
 // shelf serves the bundles and remembers what was asked for. spoil may answer a request in another way.
@@ -58,9 +59,7 @@ func (s *shelf) asked(file string) []string {
 
 func serve(t *testing.T, spoil func(http.ResponseWriter, *http.Request) bool) (*lab, *shelf, artifacts.Wanted) {
 	t.Helper()
-	if _, err := exec.LookPath("curl"); err != nil {
-		t.Skip("needs curl")
-	}
+	programtest.Need(t, "curl")
 	l := newLab(t)
 	l.bundle(version, nil)
 	s := &shelf{l: l, spoil: spoil}

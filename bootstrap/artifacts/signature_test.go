@@ -13,6 +13,7 @@ import (
 	. "github.com/onsi/gomega"
 
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/artifacts"
+	"github.com/quoin-dev/cluster-api-provider-quoin/test/programtest"
 )
 
 // newKey makes a key pair as a person would, and returns its public half.
@@ -32,9 +33,7 @@ func (l *lab) sign(key, namespace string) {
 
 func (l *lab) keygen(args ...string) {
 	l.t.Helper()
-	if _, err := exec.LookPath("ssh-keygen"); err != nil {
-		l.t.Skip("needs ssh-keygen")
-	}
+	programtest.Need(l.t, "ssh-keygen")
 	output, err := exec.Command("ssh-keygen", args...).CombinedOutput()
 	l.g.Expect(err).NotTo(HaveOccurred(), string(output))
 }

@@ -12,12 +12,12 @@ import (
 	"testing"
 
 	. "github.com/onsi/gomega"
+
+	"github.com/quoin-dev/cluster-api-provider-quoin/test/programtest"
 )
 
 func TestTheCheckAsksWhetherTheServerLives(t *testing.T) {
-	if _, err := exec.LookPath("curl"); err != nil {
-		t.Skip("needs curl")
-	}
+	programtest.Need(t, "curl")
 	check := func(port int) error {
 		command := exec.Command("/bin/sh")
 		command.Stdin = strings.NewReader(Config{Port: port}.checkScript())

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
-	"os/exec"
 	"strings"
 	"testing"
 
@@ -19,15 +18,14 @@ import (
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh"
+	"github.com/quoin-dev/cluster-api-provider-quoin/test/programtest"
 	"github.com/quoin-dev/cluster-api-provider-quoin/test/sshtest"
 )
 
 // stocked is a rack whose control plane has this bundle, and whose hosts run the real scripts on this machine, but for
 // those that are silent.
 func stocked(t *testing.T, bundle infrav1.Bundle) (*rack, Subject, map[string]*sshtest.Local) {
-	if _, err := exec.LookPath("curl"); err != nil {
-		t.Skip("needs curl")
-	}
+	programtest.Need(t, "curl")
 	r := newRack(t)
 	template := &infrav1.QuoinMachineTemplate{ObjectMeta: metav1.ObjectMeta{Namespace: "prod", Name: "of"}}
 	template.Spec.Template.Spec.Artifacts.Bundle = &bundle

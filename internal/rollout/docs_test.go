@@ -18,6 +18,7 @@ import (
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/lifecycle"
 	"github.com/quoin-dev/cluster-api-provider-quoin/test/docstest"
+	"github.com/quoin-dev/cluster-api-provider-quoin/test/programtest"
 )
 
 // What the documentation shows is what happens: its example is the rollout of testdata/scripts/documented.txt.
@@ -48,23 +49,10 @@ case "$*" in
 esac
 `
 
-// needJQ skips a test where there is no jq, which the release commands are made of; where CI is set it fails, since
-// nothing else shows that they do what the page says.
-func needJQ(t *testing.T) {
-	t.Helper()
-	switch _, err := exec.LookPath("jq"); {
-	case err == nil:
-	case os.Getenv("CI") != "":
-		t.Fatal("jq, which the documentation's release commands need, is not installed: see hack/ci/tools.sh")
-	default:
-		t.Skip("jq, which the documentation's release commands need, is not installed")
-	}
-}
-
 // What the page says to do where the provider is gone leaves no gate, hook or mark of rollouts, has health checks look at
 // each Machine again that waited, and leaves what is of others.
 func TestTheReleaseCommandsRelease(t *testing.T) {
-	needJQ(t)
+	programtest.Need(t, "jq")
 	g, folder, bin := NewWithT(t), t.TempDir(), t.TempDir()
 	ours := &clusterv1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "ours", UID: "1"}}
 	SetGate(ours, true)

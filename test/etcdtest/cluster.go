@@ -26,6 +26,8 @@ import (
 
 	. "github.com/onsi/gomega"
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/quoin-dev/cluster-api-provider-quoin/test/programtest"
 )
 
 // Cluster is etcd on loopback, whose voters sync their files and have the certificates that kubeadm would give them.
@@ -43,7 +45,7 @@ type voter struct {
 }
 
 // Start runs voters of these names, who have agreed on a leader when it returns. The test is skipped where there is no
-// etcd; and where nothing has a disk hang, by NeedStrace.
+// etcd; and where nothing has a disk hang, by programtest.Need.
 func Start(t *testing.T, caCert, caKey []byte, names ...string) *Cluster {
 	t.Helper()
 	g := NewWithT(t)
@@ -51,7 +53,7 @@ func Start(t *testing.T, caCert, caKey []byte, names ...string) *Cluster {
 	if assets == "" {
 		t.Skip("KUBEBUILDER_ASSETS does not say where etcd is")
 	}
-	NeedStrace(t)
+	programtest.Need(t, "strace")
 	ca, err := tls.X509KeyPair(caCert, caKey)
 	g.Expect(err).NotTo(HaveOccurred())
 	c := &Cluster{t: t, ca: ca, voters: map[string]*voter{}, clients: x509.NewCertPool()}
@@ -69,19 +71,6 @@ func Start(t *testing.T, caCert, caKey []byte, names ...string) *Cluster {
 		g.Eventually(func() error { return c.Put(name) }, 30*time.Second, 100*time.Millisecond).Should(Succeed())
 	}
 	return c
-}
-
-// NeedStrace skips a test where there is no strace, which slows disks down and has them hang; where CI is set it fails,
-// since nothing else shows what such a test does.
-func NeedStrace(t *testing.T) {
-	t.Helper()
-	switch _, err := exec.LookPath("strace"); {
-	case err == nil:
-	case os.Getenv("CI") != "":
-		t.Fatal("strace, which has a disk hang, is not installed: see hack/ci/tools.sh")
-	default:
-		t.Skip("strace, which has a disk hang, is not installed")
-	}
 }
 
 func (c *Cluster) run(etcd, name, peer, peers string, caCert []byte) {

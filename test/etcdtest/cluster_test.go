@@ -9,13 +9,15 @@ import (
 	"testing"
 
 	. "github.com/onsi/gomega"
+
+	"github.com/quoin-dev/cluster-api-provider-quoin/test/programtest"
 )
 
 // What shows that a hung disk is noticed is not left out unawares: without strace it fails where changes are judged.
 func TestWithoutStraceNothingIsShown(t *testing.T) {
 	const inside = "QUOIN_WITHOUT_STRACE"
 	if os.Getenv(inside) != "" {
-		NeedStrace(t)
+		programtest.Need(t, "strace")
 		return
 	}
 	for ci, want := range map[string]string{"": "--- SKIP", "true": "--- FAIL"} {

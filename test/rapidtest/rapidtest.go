@@ -18,7 +18,9 @@ import (
 func CheckAll(t *testing.T, enough int, property func(*rapid.T)) {
 	t.Helper()
 	checks := flag.Lookup("rapid.checks")
-	if checks.Value.String() == checks.DefValue {
+	given := false
+	flag.Visit(func(f *flag.Flag) { given = given || f.Name == checks.Name })
+	if !given {
 		NewWithT(t).Expect(checks.Value.Set(strconv.Itoa(enough))).To(Succeed())
 		defer func() { _ = checks.Value.Set(checks.DefValue) }()
 	}

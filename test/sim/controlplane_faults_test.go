@@ -14,7 +14,7 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/quoin-dev/cluster-api-provider-quoin/test/etcdtest"
+	"github.com/quoin-dev/cluster-api-provider-quoin/test/programtest"
 	"github.com/quoin-dev/cluster-api-provider-quoin/test/sim/kube"
 )
 
@@ -152,7 +152,7 @@ func TestAVoterWhoseDiskIsSlowStaysAndOneWhoseDiskHangsGoes(t *testing.T) {
 	needsTime(t)
 	t.Parallel()
 	g := NewWithT(t)
-	etcdtest.NeedStrace(t)
+	programtest.Need(t, "strace")
 	// A voter is dead after five seconds of silence, which is longer than a write to a slow disk takes.
 	c := newCourt(t, courtOptions{
 		name: "disk", replicas: 3, hosts: 3, domains: 3, strategy: removeFirst, admission: true, syncs: true, haste: 6,

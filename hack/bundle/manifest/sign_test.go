@@ -12,13 +12,12 @@ import (
 	. "github.com/onsi/gomega"
 
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/artifacts"
+	"github.com/quoin-dev/cluster-api-provider-quoin/test/programtest"
 )
 
 // TestSigning shows that what sign.sh makes is what the manager asks for.
 func TestSigning(t *testing.T) {
-	if _, err := exec.LookPath("ssh-keygen"); err != nil {
-		t.Skip("needs ssh-keygen")
-	}
+	programtest.Need(t, "ssh-keygen")
 	g := NewWithT(t)
 	dir := t.TempDir()
 	run := func(name string, args ...string) {
