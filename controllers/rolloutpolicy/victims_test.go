@@ -385,8 +385,8 @@ func TestMarksComeAndGo(t *testing.T) {
 	}
 }
 
-// What a template says about marks and deletions is on every Machine, and means nothing.
-func TestATemplateMarksNothing(t *testing.T) {
+// What a template says about deletions is on every Machine, and means nothing. Marks are refused there.
+func TestATemplateDeletesNothing(t *testing.T) {
 	g := NewWithT(t)
 	one, another := machineOf("one", "v1"), machineOf("another", "v1")
 	g.Expect(rollout.SetMark(one, true)).To(BeTrue())
@@ -394,7 +394,7 @@ func TestATemplateMarksNothing(t *testing.T) {
 	another.Annotations = one.Annotations
 	g.Expect(rollout.Marked(one)).To(BeTrue())
 	g.Expect(rollout.DeletedFor(one)).To(Equal(rollout.Next))
-	g.Expect(rollout.Marked(another)).To(BeFalse())
 	g.Expect(rollout.DeletedFor(another)).To(BeEmpty())
-	g.Expect(rollout.SetMark(another, false)).To(BeFalse())
+	g.Expect(rollout.SetMark(another, false)).To(BeTrue())
+	g.Expect(another.Annotations).To(HaveKey(quoinv1.RolloutDeletedAnnotation))
 }

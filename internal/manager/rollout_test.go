@@ -4,6 +4,7 @@
 package manager_test
 
 import (
+	"strings"
 	"testing"
 
 	. "github.com/onsi/gomega"
@@ -80,13 +81,16 @@ func refusesHolds(t *testing.T, c client.Client) {
 	meta := metav1.ObjectMeta{Namespace: "tenant", Name: "held"}
 	selector := metav1.LabelSelector{MatchLabels: map[string]string{"pool": "held"}}
 	for annotation, refused := range map[string]bool{
-		quoinv1.RolloutPreDrainHookAnnotation:     true,
-		quoinv1.RolloutPreTerminateHookAnnotation: true,
-		infrav1.HoldClaimAnnotation:               true,
-		"example.com/hold-claim":                  false,
+		quoinv1.RolloutPreDrainHookAnnotation:                                   true,
+		quoinv1.RolloutPreTerminateHookAnnotation:                               true,
+		infrav1.HoldClaimAnnotation:                                             true,
+		"example.com/hold-claim":                                                false,
+		clusterv1.DeleteMachineAnnotation + "=quoin.cluster.x-k8s.io/rollout 1": true,
+		clusterv1.DeleteMachineAnnotation + "=yes":                              false,
 	} {
+		annotation, value, _ := strings.Cut(annotation, "=")
 		template := clusterv1.MachineTemplateSpec{
-			ObjectMeta: clusterv1.ObjectMeta{Labels: selector.MatchLabels, Annotations: map[string]string{annotation: ""}},
+			ObjectMeta: clusterv1.ObjectMeta{Labels: selector.MatchLabels, Annotations: map[string]string{annotation: value}},
 			Spec: clusterv1.MachineSpec{ClusterName: "quick", Bootstrap: clusterv1.Bootstrap{DataSecretName: ptr.To("none")},
 				InfrastructureRef: clusterv1.ContractVersionedObjectReference{APIGroup: "infrastructure.cluster.x-k8s.io",
 					Kind: "QuoinMachineTemplate", Name: "w"}}}

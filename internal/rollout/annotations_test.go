@@ -73,6 +73,8 @@ func TestTheMarkOfRollouts(t *testing.T) {
 	g.Expect(SetMark(machine, false)).To(BeFalse())
 	g.Expect(SetMark(machine, true)).To(BeTrue())
 	g.Expect(SetMark(machine, true)).To(BeFalse())
+	machine.UID = "2" // by clusterctl move
+	g.Expect(Marked(machine)).To(BeTrue())
 	g.Expect(SetMark(machine, false)).To(BeTrue())
 	g.Expect(machine.Annotations).To(BeEmpty())
 	machine.Annotations = map[string]string{clusterv1.DeleteMachineAnnotation: "theirs"}

@@ -14,16 +14,18 @@ import (
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
 )
 
-// markOf is the value of Cluster API's delete-machine annotation that is ours. Cluster API takes any value. It is ours
-// by its value and not by another annotation, so that who writes it anew, as the autoscaler does, makes it theirs;
-// and it names the Machine, since those of a template are on all of them.
-func markOf(machine *clusterv1.Machine) string {
-	return "quoin.cluster.x-k8s.io/rollout " + string(machine.UID)
-}
+// mark begins the value of Cluster API's delete-machine annotation that is ours. Cluster API takes any value. It is ours
+// by its value and not by another annotation, so that who writes it anew, as the autoscaler does, makes it theirs. It
+// names the Machine for people to see, and is ours whatever it names: clusterctl move gives Machines other UIDs.
+// In templates it is refused.
+const mark = "quoin.cluster.x-k8s.io/rollout "
+
+// IsMark reports whether the value of a delete-machine annotation is a rollout's.
+func IsMark(value string) bool { return strings.HasPrefix(value, mark) }
 
 // Marked reports whether a rollout has the Machine's MachineSet delete it first.
 func Marked(machine *clusterv1.Machine) bool {
-	return machine.Annotations[clusterv1.DeleteMachineAnnotation] == markOf(machine)
+	return IsMark(machine.Annotations[clusterv1.DeleteMachineAnnotation])
 }
 
 // SetMark has the Machine's MachineSet delete it before others, or takes that back with what was written down about its
@@ -34,7 +36,7 @@ func SetMark(machine *clusterv1.Machine, on bool) (changed bool) {
 	case on && marked:
 		return false
 	case on:
-		metav1.SetMetaDataAnnotation(&machine.ObjectMeta, clusterv1.DeleteMachineAnnotation, markOf(machine))
+		metav1.SetMetaDataAnnotation(&machine.ObjectMeta, clusterv1.DeleteMachineAnnotation, mark+string(machine.UID))
 		return true
 	}
 	if Marked(machine) {

@@ -5,6 +5,7 @@ package infrastructure
 
 import (
 	"encoding/json"
+	"strings"
 	"testing"
 
 	. "github.com/onsi/gomega"
@@ -20,15 +21,18 @@ import (
 // What a MachineSet puts back again and again would hold every Machine for ever.
 func TestHooksOfRolloutsAreRefusedInTemplates(t *testing.T) {
 	for annotation, refusal := range map[string]string{
-		quoinv1.RolloutPreDrainHookAnnotation:                     "Use another name",
-		quoinv1.RolloutPreTerminateHookAnnotation:                 "Use another name",
-		infrav1.HoldClaimAnnotation:                               "set suspend for their group of a RolloutPolicy",
-		clusterv1.PreDrainDeleteHookAnnotationPrefix + "/storage": "",
+		quoinv1.RolloutPreDrainHookAnnotation:                                     "Use another name",
+		quoinv1.RolloutPreTerminateHookAnnotation:                                 "Use another name",
+		infrav1.HoldClaimAnnotation:                                               "set suspend for their group of a RolloutPolicy",
+		clusterv1.PreDrainDeleteHookAnnotationPrefix + "/storage":                 "",
+		clusterv1.DeleteMachineAnnotation + "=quoin.cluster.x-k8s.io/rollout 1-2": "Leave it out",
+		clusterv1.DeleteMachineAnnotation + "=yes":                                "",
 	} {
 		t.Run(annotation, func(t *testing.T) {
 			g := NewWithT(t)
 			set := &clusterv1.MachineSet{}
-			set.Spec.Template.Annotations = map[string]string{annotation: ""}
+			key, value, _ := strings.Cut(annotation, "=")
+			set.Spec.Template.Annotations = map[string]string{key: value}
 			raw, err := json.Marshal(set)
 			g.Expect(err).NotTo(HaveOccurred())
 			response := refuseTemplateHooks(t.Context(), admission.Request{AdmissionRequest: admissionv1.AdmissionRequest{

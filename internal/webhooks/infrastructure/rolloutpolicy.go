@@ -47,7 +47,7 @@ func (w *RolloutPolicyWebhook) ValidateCreate(
 	if err != nil || moved {
 		return nil, err
 	}
-	return w.validate(ctx, policy)
+	return w.validate(ctx, policy, nil)
 }
 
 // ValidateUpdate refuses what ValidateCreate refuses, but for what is so already: a former release admitted it, and who
@@ -58,16 +58,25 @@ func (w *RolloutPolicyWebhook) ValidateUpdate(
 	if !after.DeletionTimestamp.IsZero() || webhooks.Unchanged(before.Spec, after.Spec) {
 		return nil, nil
 	}
-	return w.validate(ctx, after, validateRollout(&before.Spec)...)
+	return w.validate(ctx, after, before)
 }
 
-func (w *RolloutPolicyWebhook) validate(
-	ctx context.Context, policy *quoinv1.RolloutPolicy, known ...*field.Error,
-) (admission.Warnings, error) {
-	reasons := slices.DeleteFunc(validateRollout(&policy.Spec), func(reason *field.Error) bool {
+// newReasons are those of the reasons that are not known already.
+func newReasons(reasons, known field.ErrorList) field.ErrorList {
+	return slices.DeleteFunc(reasons, func(reason *field.Error) bool {
 		return slices.ContainsFunc(known, func(one *field.Error) bool { return one.Error() == reason.Error() })
 	})
-	if len(reasons) > 0 {
+}
+
+// validate a policy; before is what it was, nil for a new one.
+func (w *RolloutPolicyWebhook) validate(
+	ctx context.Context, policy, before *quoinv1.RolloutPolicy,
+) (admission.Warnings, error) {
+	var known field.ErrorList
+	if before != nil {
+		known = validateRollout(&before.Spec)
+	}
+	if reasons := newReasons(validateRollout(&policy.Spec), known); len(reasons) > 0 {
 		return nil, refuseRollout(policy, reasons)
 	}
 	warnings, err := w.others(ctx, policy)
@@ -89,8 +98,11 @@ func (w *RolloutPolicyWebhook) validate(
 	pools.Items = slices.DeleteFunc(pools.Items, func(pool clusterv1.MachineDeployment) bool {
 		return pool.Spec.ClusterName != cluster.Name || !pool.DeletionTimestamp.IsZero()
 	})
+	if before != nil {
+		known = validateRolloutOf(before, cluster, pools.Items)
+	}
 	return append(warnings, impatient(policy, pools.Items)...), refuseRollout(policy,
-		validateRolloutOf(policy, cluster, pools.Items))
+		newReasons(validateRolloutOf(policy, cluster, pools.Items), known))
 }
 
 // others warns of a policy that another one of the Cluster keeps from holding.

@@ -230,6 +230,21 @@ func TestTheOrderIsTheTopologys(t *testing.T) {
 	}
 }
 
+// The topology got another order after the policy. Its rollout is continued and suspended all the same.
+func TestAPolicyWhoseOrderConflictsIsEdited(t *testing.T) {
+	g := NewWithT(t)
+	w, stored := rolloutsOf(t, ""), rolloutPolicy("workers")
+	_, err := w.ValidateCreate(t.Context(), stored)
+	g.Expect(err).To(HaveOccurred(), "its order is not the topology's")
+	going := stored.DeepCopy()
+	going.Spec.ContinueAfter = "prod-b-1"
+	_, err = w.ValidateUpdate(t.Context(), stored, going)
+	g.Expect(err).NotTo(HaveOccurred())
+	going.Spec.Groups = []quoinv1.RolloutGroup{groupOf("prod-cp")}
+	_, err = w.ValidateUpdate(t.Context(), stored, going)
+	g.Expect(err).To(MatchError(ContainSubstring("spec.groups[0].machineDeployments.names")), "that is new")
+}
+
 func TestASecondRolloutPolicyIsWarnedOf(t *testing.T) {
 	g := NewWithT(t)
 	first := rolloutPolicy("first")
