@@ -103,7 +103,9 @@ func (r *Reconciler) apply(
 		if err := r.ungate(ctx, machine); err != nil {
 			return err
 		}
-		machineSeconds.WithLabelValues(policy.Namespace, policy.Spec.ClusterName).Observe(d.Took.Seconds())
+		if d.Took > 0 {
+			machineSeconds.WithLabelValues(policy.Namespace, policy.Spec.ClusterName).Observe(d.Took.Seconds())
+		}
 	case rollout.Wait:
 		if rollout.Gated(machine) && (tells(machine) || !saidElsewhere(d)) {
 			return r.show(ctx, machine, metav1.ConditionFalse, d)

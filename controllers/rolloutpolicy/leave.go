@@ -116,7 +116,7 @@ func (r *Reconciler) leaveOne(
 	case rollout.Guard:
 		return r.change(ctx, machine, rollout.SetHooks)
 	case rollout.Unguard:
-		return r.change(ctx, machine, rollout.DropHooks)
+		return r.change(ctx, machine, r.dropHooks)
 	case rollout.Taint, rollout.Untaint:
 		return r.inWorkload(ctx, cluster, func(ctx context.Context, _, live client.Client) error {
 			return setTaint(ctx, live, machine, d.Action == rollout.Taint)

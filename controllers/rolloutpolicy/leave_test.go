@@ -553,6 +553,21 @@ func TestNoHookOutlivesItsPolicy(t *testing.T) {
 		w.Expect(w.hooks("new-0")).To(BeEmpty())
 		w.Expect(w.hooks("new-1")).To(Equal(both))
 	})
+	t.Run("an outdated one that fails, and then the policy goes", func(t *testing.T) {
+		w := newDraining(t, quoinv1.RolloutDrain{}, 0)
+		w.reconcile()
+		w.Expect(w.tainted("old-0")).To(BeTrue())
+		machine := w.machine("old-0")
+		conditions.Set(machine, metav1.Condition{Type: clusterv1.MachineOwnerRemediatedCondition,
+			Status: metav1.ConditionFalse, Reason: "Test"})
+		w.Expect(w.client.Status().Update(t.Context(), machine)).To(Succeed())
+		w.reconcile()
+		w.Expect(w.hooks("old-0")).To(BeEmpty())
+		w.Expect(w.client.Delete(t.Context(), w.policy())).To(Succeed())
+		w.reconcile()
+		w.Expect(w.tainted("old-0")).To(BeFalse())
+		w.Expect(w.machine("old-0").Annotations).NotTo(HaveKey(quoinv1.RolloutUntaintAnnotation))
+	})
 	t.Run("the template is taken back", func(t *testing.T) {
 		w := newDraining(t, quoinv1.RolloutDrain{}, 0)
 		w.reconcile()

@@ -4,9 +4,11 @@
 package rolloutpolicy
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -161,6 +163,8 @@ func (seen *observation) pool(
 		Completed: former.Completed, Selected: former.Selected, DoneOf: int(ptr.Deref(former.DoneOf, 0)),
 		LastTermination: former.LastTermination.Time, Pace: paceOf(former), Trial: trialOf(former), Proofs: proofsOf(former),
 		Refused:  former.Reason == quoinv1.WriteRefusedReason,
+		Said:     rollout.Reason(former.Reason),
+		Since:    former.Since.Time,
 		Paused:   ptr.Deref(of.Spec.Paused, false) || annotations.HasPaused(of),
 		OnDelete: of.Spec.Rollout.Strategy.Type == clusterv1.OnDeleteMachineDeploymentStrategyType}
 	if of.Spec.Replicas != nil && !pool.OnDelete {
@@ -173,8 +177,10 @@ func (seen *observation) pool(
 			own, names[sets[i].Name], seen.sets[sets[i].Name] = append(own, &sets[i]), true, &sets[i]
 		}
 	}
+	pool.Blocked = blocked(of, clusterv1.MachineDeploymentScalingUpCondition)
 	if current, _, _, _ := mdutil.FindNewAndOldMachineSets(of, own, now); current != nil {
 		pool.Revision = current.Name
+		pool.Blocked = cmp.Or(pool.Blocked, blocked(current, clusterv1.MachineSetScalingUpCondition))
 	}
 	for i := range machines {
 		machine := &machines[i]
@@ -200,6 +206,17 @@ func (seen *observation) pool(
 		})
 	}
 	seen.state.Pools = append(seen.state.Pools, pool)
+}
+
+// blocked is what Cluster API says keeps it from making Machines; empty when it says nothing. It does so in the message
+// of the condition about scaling up alone, be that True or not (core/reconcilers/machineset/
+// machineset_controller_status.go, core/reconcilers/machinedeployment/machinedeployment_status.go).
+func blocked(of conditions.Getter, condition string) string {
+	scaling := conditions.Get(of, condition)
+	if scaling == nil || !strings.Contains(scaling.Message, " blocked because") {
+		return ""
+	}
+	return text.Shorten(strings.Join(strings.Fields(scaling.Message), " "), mostResult)
 }
 
 // host of a QuoinMachine: whether it claimed one, which one as namespace/name where that is known, and why that does

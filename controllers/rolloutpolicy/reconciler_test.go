@@ -303,17 +303,63 @@ func TestOtherGatesStay(t *testing.T) {
 
 // No hold outlives its policy, whoever was running when that was deleted.
 func TestAPolicyThatIsGoneLeavesNothingBehind(t *testing.T) {
-	w := newWorld(t, machineOf("new-0", "v2"), hostedBy("new-0", ""))
+	for name, end := range map[string]func(*world){
+		"it is deleted": func(w *world) { w.Expect(w.client.Delete(t.Context(), w.policy())).To(Succeed()) },
+		"no group selects the pool": func(w *world) {
+			policy := w.policy()
+			w.adjust(policy, func() {
+				policy.Spec.Groups = []quoinv1.RolloutGroup{{Name: "others", MachineDeployments: quoinv1.RolloutSelector{
+					Names: []string{"green"}}}}
+			})
+		},
+	} {
+		for _, kill := range []int{0, 1, 2} {
+			t.Run(fmt.Sprint(name, ", killed after write ", kill), func(t *testing.T) {
+				w := newWorld(t, machineOf("new-0", "v2"), hostedBy("new-0", ""))
+				w.reconcile()
+				w.joins("new-0")
+				w.reconcile()
+				gated := w.machine("new-0")
+				w.Expect(rollout.Gated(gated)).To(BeTrue())
+				w.Expect(conditions.Has(gated, quoinv1.MachineRolloutValidatedCondition)).To(BeTrue())
+				end(w)
+				w.restart()
+				w.Expect(w.r.ofCluster(t.Context(), gated)).To(HaveLen(1), "the Machine itself brings its Cluster here")
+				last := w.writes + kill
+				w.kills = func(write int) bool { return write == last }
+				w.reconcile()
+				w.Expect(w.machine("new-0").Spec.ReadinessGates).To(BeEmpty())
+				w.Expect(conditions.Has(w.machine("new-0"), quoinv1.MachineRolloutValidatedCondition)).To(BeFalse())
+				if name == "it is deleted" {
+					w.Expect(w.r.ofCluster(t.Context(), w.machine("new-0"))).To(BeEmpty())
+				}
+			})
+		}
+	}
+}
+
+// Cluster API makes no Machine of the template: after the deadline the policy is stalled, with what Cluster API says of it.
+func TestAPoolOfWhichClusterAPIMakesNoMachine(t *testing.T) {
+	w := newWorld(t)
+	policy, set := w.policy(), &clusterv1.MachineSet{ObjectMeta: metav1.ObjectMeta{Name: "blue-v2"}}
+	w.adjust(policy, func() { policy.Spec.DeadlineSeconds = ptr.To[int32](600) })
+	w.adjust(set, func() {
+		conditions.Set(set, metav1.Condition{Type: clusterv1.MachineSetScalingUpCondition, Status: metav1.ConditionTrue,
+			Reason: "ScalingUp", Message: "Scaling up from 0 to 2 replicas is blocked because:\n* KubeadmConfigTemplate does not exist"})
+	})
+	blue := func() quoinv1.RolloutProgress { return w.policy().Status.MachineDeployments[0] }
+	w.Expect(w.reconcile().RequeueAfter).To(Equal(time.Minute))
+	w.Expect(blue().Reason).To(Equal("RollingOut"))
+	w.clock.Step(time.Minute)
+	w.Expect(w.reconcile().RequeueAfter).To(Equal(10 * time.Minute))
+	w.Expect(blue().Reason).To(Equal("NoMachineMade"))
+	w.Expect(conditions.IsFalse(w.policy(), quoinv1.RolloutPolicyStalledCondition)).To(BeTrue())
+	w.clock.Step(10 * time.Minute)
 	w.reconcile()
-	gated := w.machine("new-0")
-	w.Expect(rollout.Gated(gated)).To(BeTrue())
-	w.Expect(w.client.Delete(t.Context(), w.policy())).To(Succeed())
-	w.restart()
-	w.Expect(w.r.ofCluster(t.Context(), gated)).To(HaveLen(1), "the Machine itself brings its Cluster here")
-	w.reconcile()
-	w.Expect(w.machine("new-0").Spec.ReadinessGates).To(BeEmpty())
-	w.Expect(conditions.Has(w.machine("new-0"), quoinv1.MachineRolloutValidatedCondition)).To(BeFalse())
-	w.Expect(w.r.ofCluster(t.Context(), w.machine("new-0"))).To(BeEmpty())
+	stalled := conditions.Get(w.policy(), quoinv1.RolloutPolicyStalledCondition)
+	w.Expect(stalled.Reason).To(Equal(quoinv1.DeadlineExceededReason))
+	w.Expect(stalled.Message).To(ContainSubstring("MachineDeployment blue: since 2026-11-23T08:01:00Z Cluster API is to make or " +
+		"delete a Machine, and does not: Scaling up from 0 to 2 replicas is blocked because: * KubeadmConfigTemplate does not exist"))
 }
 
 func TestAClusterThatIsDeletedIsLeftAlone(t *testing.T) {

@@ -48,15 +48,17 @@ func (r *Reconciler) release(ctx context.Context, cluster *clusterv1.Cluster) (c
 	machines, failures := make([]*clusterv1.Machine, 0, len(list.Items)), []error(nil)
 	for i := range list.Items {
 		machine := &list.Items[i]
-		gated := rollout.Gated(machine)
 		machines = append(machines, machine)
-		err := r.unhook(ctx, cluster, machine, func(machine *clusterv1.Machine) {
-			rollout.SetGate(machine, false)
-		})
-		if err == nil && gated {
-			err = client.IgnoreNotFound(r.unshow(ctx, machine))
+		// The condition first: who has no gate any more is not looked at again. A gate without it is not True either.
+		if rollout.Gated(machine) {
+			if err := client.IgnoreNotFound(r.unshow(ctx, machine)); err != nil {
+				failures = append(failures, err)
+				continue
+			}
 		}
-		failures = append(failures, err)
+		failures = append(failures, r.unhook(ctx, cluster, machine, func(machine *clusterv1.Machine) {
+			rollout.SetGate(machine, false)
+		}))
 	}
 	kept, err := r.untaint(ctx, cluster, machines)
 	result := ctrl.Result{}
@@ -109,9 +111,10 @@ func (r *Reconciler) unhook(
 	before := machine.DeepCopy()
 	if rollout.Hooked(machine) {
 		r.remnants.Delete(machine.UID)
-		rollout.DropHooks(machine)
-		if machine.DeletionTimestamp.IsZero() && cluster.DeletionTimestamp.IsZero() && machine.Status.NodeRef.IsDefined() {
-			rollout.RememberTaint(machine, r.Clock.Now())
+		if cluster.DeletionTimestamp.IsZero() {
+			r.dropHooks(machine)
+		} else {
+			rollout.DropHooks(machine)
 		}
 	}
 	also(machine)
@@ -128,6 +131,14 @@ func (r *Reconciler) unhook(
 			client.ObjectKeyFromObject(machine), err))
 	}
 	return nil
+}
+
+// dropHooks takes the hooks off a Machine, which remembers the taint of its Node from then on, if it stays: they did.
+func (r *Reconciler) dropHooks(machine *clusterv1.Machine) {
+	rollout.DropHooks(machine)
+	if machine.DeletionTimestamp.IsZero() && machine.Status.NodeRef.IsDefined() {
+		rollout.RememberTaint(machine, r.Clock.Now())
+	}
 }
 
 // untaint takes the taint of rollouts off the Nodes of Machines that remember it, and reports whether some remain. What

@@ -53,7 +53,7 @@ func statusOf(policy *quoinv1.RolloutPolicy, plan rollout.Result, now time.Time)
 		line := fmt.Sprintf("%s: %s", p.Pool, cmp.Or(p.Message, string(p.Reason)))
 		switch p.Reason {
 		case rollout.UpToDate:
-		case rollout.RollingOut, rollout.ReplacementFirst:
+		case rollout.RollingOut, rollout.ReplacementFirst, rollout.NoneMade:
 			moving = append(moving, line)
 		default:
 			held = append(held, line)

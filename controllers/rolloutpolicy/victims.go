@@ -135,9 +135,12 @@ func (r *Reconciler) unmark(ctx context.Context, seen *observation, plan rollout
 				continue
 			}
 			machine := seen.machines[m.Name]
-			err := r.recordRefusal(machine, rollout.Unmark, r.ungate(ctx, machine))
-			if err == nil && m.Gated {
+			err := error(nil)
+			if m.Gated { // the condition first, as in release
 				err = r.unshow(ctx, machine)
+			}
+			if err == nil {
+				err = r.recordRefusal(machine, rollout.Unmark, r.ungate(ctx, machine))
 			}
 			failures = append(failures, client.IgnoreNotFound(err))
 		}

@@ -38,10 +38,16 @@ func (r *rules) drainFailure(now time.Time) string {
 			!l.Passed.IsZero() && l.Node.Listed && len(l.Node.Pods) == 0 {
 			continue
 		}
+		// Cluster API comes to its hooks for the termination only when its own drain is over, which may never be.
+		lose := fmt.Sprintf("take the annotation %s off the Machine", quoinv1.RolloutPreTerminateHookAnnotation)
+		if l.Passed.IsZero() {
+			lose = fmt.Sprintf("give the Machine the annotations %s and %s", clusterv1.ExcludeNodeDrainingAnnotation,
+				clusterv1.ExcludeWaitForNodeVolumeDetachAnnotation)
+		}
 		return fmt.Sprintf("Machine %s of MachineDeployment %s: its Node %s has been draining since %s, longer than %s, and "+
 			"stays cordoned; other MachineDeployments go on. End the pods, loosen what protects them, set drain.onTimeout "+
-			"to Proceed or Force, or take the annotation %s off the Machine to lose them. %s", m.Name, r.Name, l.NodeName,
-			utc(l.began()), r.drain.timeout, quoinv1.RolloutPreTerminateHookAnnotation, l.keeps())
+			"to Proceed or Force, or %s to lose them. %s", m.Name, r.Name, l.NodeName, utc(l.began()), r.drain.timeout, lose,
+			l.keeps())
 	}
 	return ""
 }

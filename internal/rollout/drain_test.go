@@ -66,10 +66,13 @@ func TestHowAMachineIsDrained(t *testing.T) {
 			}
 		}
 	}
-	const failed = "Machine a of MachineDeployment blue: its Node n has been draining since 2026-11-23T08:00:00Z, " +
-		"longer than 15m0s, and stays cordoned; other MachineDeployments go on. End the pods, loosen what protects them, " +
-		"set drain.onTimeout to Proceed or Force, or take the annotation " +
-		quoinv1.RolloutPreTerminateHookAnnotation + " off the Machine to lose them. "
+	const late = "Machine a of MachineDeployment blue: its Node n has been draining since 2026-11-23T08:00:00Z, " +
+		"longer than 15m0s, and stays cordoned; other MachineDeployments go on. End the pods, loosen what protects them, set " +
+		"drain.onTimeout to Proceed or Force, or "
+	// A hook for its termination is read only after Cluster API's own drain.
+	const failed = late + "take the annotation " + quoinv1.RolloutPreTerminateHookAnnotation + " off the Machine to lose them. "
+	const hangs = late + "give the Machine the annotations machine.cluster.x-k8s.io/exclude-node-draining and " +
+		"machine.cluster.x-k8s.io/exclude-wait-for-node-volume-detach to lose them. "
 	for name, c := range map[string]struct {
 		after  time.Duration
 		change func(*Machine, *quoinv1.RolloutDrain)
@@ -90,7 +93,7 @@ func TestHowAMachineIsDrained(t *testing.T) {
 		"it is the last second": {timeout - time.Second, all(),
 			"Draining (Evicting): Cluster API does not say what it waits for; 1s"},
 		"the time is over": {timeout, all(),
-			"HoldTermination (DrainFailed): " + failed + "Cluster API does not say what it waits for"},
+			"HoldTermination (DrainFailed): " + hangs + "Cluster API does not say what it waits for"},
 		"the time is over, and its kubelet is away": {timeout, unreachable,
 			"SkipDrain (DrainTimeout): the kubelet of its Node does not answer"},
 		"its kubelet is away": {timeout - time.Second, unreachable,
@@ -489,7 +492,7 @@ func TestWhatIsDoneToAMachineThatStays(t *testing.T) {
 			leaver := serving("b")
 			leaver.Deleting = true
 			s.Pools[0].Machines = append(s.Pools[0].Machines, leaver)
-			s.Pools = append(s.Pools, Pool{Name: "amber", Replicas: 1, Revision: "2", Stock: Limits{Surge: 1},
+			s.Pools = append(s.Pools, Pool{Name: "amber", Replicas: 1, Revision: "2", Stock: Limits{Surge: 1}, Said: NoneMade,
 				Machines: []Machine{serving("amber-1")}})
 		}, taints},
 		"it is remediated": {func(_ *State, m *Machine) { m.Leave.Remediated = true },
@@ -501,7 +504,7 @@ func TestWhatIsDoneToAMachineThatStays(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			m := serving("a")
 			m.Leave.Node.Marked = false
-			s := State{Pools: []Pool{{Name: "blue", Replicas: 1, Revision: "2", Stock: Limits{Surge: 1}}}}
+			s := State{Pools: []Pool{{Name: "blue", Replicas: 1, Revision: "2", Stock: Limits{Surge: 1}, Said: NoneMade}}}
 			c.change(&s, &m)
 			s.Pools[0].Machines = append([]Machine{m}, s.Pools[0].Machines...)
 			NewWithT(t).Expect(decided(s, &quoinv1.RolloutPolicySpec{Drain: &quoinv1.RolloutDrain{}}, eight, "a")).

@@ -42,7 +42,7 @@ func newFleet() *fleet {
 func (f *fleet) state() State {
 	s := State{Unhealthy: f.unhealthy, Outdated: f.outdated, Validation: f.looks.record}
 	for _, d := range f.pools {
-		p := Pool{Name: d.name, Labels: d.labels, Replicas: d.replicas, Refused: d.refused, Stock: Limits{d.surge, d.unavailable},
+		p := Pool{Said: d.said, Since: d.since, Name: d.name, Labels: d.labels, Replicas: d.replicas, Refused: d.refused, Stock: Limits{d.surge, d.unavailable},
 			Completed: d.completed, Selected: d.selected, DoneOf: d.doneOf, Pace: d.pace, LastTermination: d.terminated, Trial: d.rolls.trial, Proofs: d.rolls.proofs, Paused: d.paused, OnDelete: d.onDelete}
 		if d.behind[d.template] {
 			p.Skewed = "it is of the version before: give it that of the control plane"
@@ -137,6 +137,9 @@ func (f *fleet) decide() []Decision {
 	}
 	done = append(f.depart(), done...)
 	for _, p := range f.result.Progress {
+		if d := f.pool(p.Pool); d.said != p.Reason {
+			d.said, d.since = p.Reason, f.now
+		}
 		f.pool(p.Pool).completed, f.pool(p.Pool).selected, f.pool(p.Pool).pace = p.Completed, p.Selected, p.Pace
 		f.pool(p.Pool).rolls.trial, f.pool(p.Pool).rolls.proofs = p.Trial, p.Proofs
 		f.pool(p.Pool).terminated, f.pool(p.Pool).doneOf = p.LastTermination, p.DoneOf
@@ -219,7 +222,7 @@ func (f *fleet) says() string {
 		fmt.Fprintf(&text, "  %s\n", f.result.Problem)
 	}
 	for _, p := range f.result.Progress {
-		if !slices.Contains([]Reason{RollingOut, UpToDate}, p.Reason) {
+		if !slices.Contains([]Reason{RollingOut, UpToDate, NoneMade}, p.Reason) {
 			fmt.Fprintf(&text, "  %s %s: %s\n", p.Pool, p.Reason, p.Message)
 		}
 	}

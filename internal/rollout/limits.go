@@ -52,7 +52,9 @@ func Resolve(strategy quoinv1.RolloutStrategy, machines int) (Limits, error) {
 	return l, nil
 }
 
-// effective limits of a pool. Percentages count from the Machines that there are, deleted ones included (K-5).
+// effective limits of a pool. Percentages count from the Machines that there are, deleted ones included (K-5), and from
+// none above its replicas: kOps counts once, before it makes any, and here what surges would let more surge. Where none
+// is there they count from one, or none could ever be made.
 func effective(strategy *quoinv1.RolloutStrategy, pool Pool, machines int) (Limits, error) {
 	if pool.OnDelete {
 		return onDelete(strategy, machines)

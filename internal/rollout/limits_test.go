@@ -140,7 +140,13 @@ func TestTheLowerLimitCounts(t *testing.T) {
 	policy.Strategy = ptr.To(strategy("", "1"))
 	g.Expect(limits()).To(Equal(Limits{1, 1}), "one is made beforehand by default")
 	policy.Strategy = ptr.To(strategy("31%", "50%"))
+	g.Expect(limits()).To(Equal(Limits{3, 1}), "31% of the 8 replicas, and not of what surges beside them")
+	pool.Replicas = 12
 	g.Expect(limits()).To(Equal(Limits{4, 1}), "31% of the 10 that there are")
+	all := pool.Machines
+	pool.Machines = nil
+	g.Expect(limits()).To(Equal(Limits{1, 1}), "where none is there one can be made")
+	pool.Machines = all
 	policy.Strategy = ptr.To(strategy("1", "0"))
 	g.Expect(limits()).To(Equal(Limits{1, 0}))
 	policy.Groups = []quoinv1.RolloutGroup{{Name: "g", MachineDeployments: quoinv1.RolloutSelector{Names: []string{"blue"}},

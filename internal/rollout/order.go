@@ -14,15 +14,15 @@ import (
 // current are the pools that are rolled out, at most so many, and of a group at most as many as it says (C15): first
 // those that have Machines on their way, then those that were begun, then by order. One that a person has to let go
 // takes nobody's place. Where the number was lowered in the middle the others end what is on its way and begin nothing.
-// One whose topology is about to write it keeps its place, and one that gets no Machines takes nobody's. They are named
-// in their order.
+// One whose topology is about to write it keeps its place, and one that gets no Machines takes nobody's, nor does one for
+// which Cluster API has made none for too long. They are named in their order.
 func current(pools []rules, topology *Topology, most int, now time.Time) []string {
 	var moving, begun, next []*rules
 	for i := range pools {
 		pool := &pools[i]
 		pending := !pool.busy() && topology.pending(pool.Name)
 		switch {
-		case pool.failed != "" || pool.Refused || pool.untouched(now):
+		case pool.failed != "" || pool.Refused || pool.untouched(now) || pool.overdue != "":
 		case pool.unmade() && !topology.pending(pool.Name):
 		case pool.suspended != "" || !pool.busy() && !pending || pool.conflict() && pool.in(inFlight) == 0:
 		case pool.in(inFlight) > 0:
@@ -60,6 +60,64 @@ func (r *rules) unmade() bool {
 	return (r.Skewed != "" || r.Unsupported != "") && !slices.ContainsFunc(r.Machines, func(m Machine) bool {
 		return m.Hosted && m.stage() == inFlight || m.leavesReplaced() && !m.Leave.PreDrain
 	})
+}
+
+// settles is how long Cluster API is given to do the next thing after a Machine was made, was healthy or was gone.
+const settles = time.Minute
+
+// idle is from when Cluster API counts as doing nothing for the pool although it is to do the next thing; zero when it
+// is to do nothing, or does it: Machines are to be replaced, and none waits for anything, is on its way or leaves. A
+// template that does not exist, a quota and a webhook of somebody else keep it from that.
+func (r *rules) idle(now time.Time) (from time.Time) {
+	if !r.busy() || r.OnDelete || r.suspended != "" || r.unmade() {
+		return time.Time{}
+	}
+	last := now // it has just begun
+	switch r.Said {
+	case NoneMade:
+		last = r.LastTermination
+	case RollingOut:
+		last = r.Since
+	}
+	for _, m := range r.Machines {
+		if stage := m.stage(); stage == waits || stage == inFlight || stage == leaves {
+			return time.Time{}
+		}
+		for _, event := range []time.Time{m.Created, m.Since} {
+			if event.After(last) {
+				last = event
+			}
+		}
+	}
+	return last.Add(settles)
+}
+
+// saysOfThat is what Cluster API says about making no Machine of the pool.
+func (r *rules) saysOfThat() string {
+	if r.Blocked != "" {
+		return ": " + r.Blocked
+	}
+	return fmt.Sprintf(", and the conditions of MachineDeployment %s and its MachineSets, and their events, say what keeps "+
+		"it from that", r.Name)
+}
+
+// overdue has the rollout be stalled where Cluster API makes no Machine of a pool for longer than one may take. Nobody
+// waits for such a pool.
+func (p *planner) overdue(pool *rules) {
+	deadline, from := seconds(p.policy.DeadlineSeconds), pool.idle(p.now)
+	if deadline == 0 || pool.Said != NoneMade || from.IsZero() || p.now.Before(from) {
+		return
+	}
+	if late := pool.Since.Add(deadline); p.now.Before(late) {
+		p.again(late.Sub(p.now))
+		return
+	}
+	pool.overdue = fmt.Sprintf("MachineDeployment %s: since %s Cluster API is to make or delete a Machine, and does not%s. "+
+		"Mend that, take the template before, or suspend its group; other MachineDeployments go on", pool.Name,
+		utc(pool.Since), pool.saysOfThat())
+	if p.result.Stalled == "" {
+		p.result.Stalled, p.result.Cause = pool.overdue, DeadlineExceeded
+	}
 }
 
 // comeFirst says which pools are waited for.

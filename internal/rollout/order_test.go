@@ -4,9 +4,14 @@
 package rollout
 
 import (
+	"slices"
 	"testing"
+	"time"
 
 	. "github.com/onsi/gomega"
+	"k8s.io/utils/ptr"
+
+	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
 )
 
 // An outdated Machine that serves, a new one on its way, and one that counts.
@@ -15,6 +20,61 @@ var (
 	movingOne  = Machine{Name: "moving", Hosted: true, Gated: true}
 	countedOne = Machine{Name: "counted", Hosted: true, Joined: true, Available: true}
 )
+
+// Cluster API makes no Machine of a pool, such as where its templates do not exist. After the deadline somebody has to
+// know, and nobody waits for it any more.
+func TestAPoolOfWhichNoMachineIsMade(t *testing.T) {
+	g := NewWithT(t)
+	batch := Pool{Name: "batch", Replicas: 1, Stock: Limits{Surge: 1}, Completed: "1", Machines: []Machine{oldOne}}
+	waiting := Machine{Name: "new"}
+	web := Pool{Name: "web", Replicas: 1, Stock: Limits{Surge: 1}, Completed: "1", Revision: "2",
+		Machines: []Machine{oldOne, waiting}}
+	policy := &quoinv1.RolloutPolicySpec{DeadlineSeconds: ptr.To[int32](600)}
+	at := func(now time.Time) Result { return Plan(State{Pools: []Pool{batch, web}}, policy, now) }
+	reasons := func(r Result) (all []Reason) {
+		for _, p := range r.Progress {
+			all = append(all, p.Reason)
+		}
+		return all
+	}
+	g.Expect(reasons(at(eight))).To(Equal([]Reason{RollingOut, Previous}), "it has just begun")
+	g.Expect(at(eight).Again).To(Equal(time.Minute))
+	batch.Said, batch.Since = RollingOut, eight.Add(-time.Minute)
+	g.Expect(reasons(at(eight))).To(Equal([]Reason{NoneMade, Previous}))
+	batch.Said, batch.Since = NoneMade, eight
+	soon := at(eight.Add(599 * time.Second))
+	g.Expect(reasons(soon)).To(Equal([]Reason{NoneMade, Previous}))
+	g.Expect(soon.Stalled).To(BeEmpty())
+	g.Expect(soon.Again).To(Equal(time.Second))
+
+	late := at(eight.Add(600 * time.Second))
+	g.Expect(reasons(late)).To(Equal([]Reason{NoneMade, RollingOut}))
+	g.Expect(late.Cause).To(Equal(DeadlineExceeded))
+	g.Expect(late.Stalled).To(ContainSubstring("MachineDeployment batch: since 2026-11-23T08:00:00Z Cluster API is to make " +
+		"or delete a Machine, and does not, and the conditions of MachineDeployment batch"))
+	g.Expect(late.Decisions).To(ContainElement(And(HaveField("Machine", "new"), HaveField("Action", Admit))))
+	batch.Blocked = "Scaling up would be blocked because KubeadmConfigTemplate does not exist"
+	g.Expect(at(eight.Add(time.Hour)).Stalled).To(ContainSubstring("does not: " + batch.Blocked + ". Mend that"))
+
+	for name, change := range map[string]func(){
+		"one leaves":                   func() { batch.Machines[0].Deleting = true },
+		"one was made a moment ago":    func() { batch.Machines[0].Created = eight.Add(time.Hour) },
+		"one was healthy a moment ago": func() { batch.Machines[0].Since = eight.Add(time.Hour) },
+		"one is held":                  func() { batch.Machines = append(batch.Machines, waiting) },
+		"one was gone a moment ago":    func() { batch.LastTermination = eight.Add(time.Hour) },
+		"a person deletes":             func() { batch.OnDelete = true },
+		"it is paused":                 func() { batch.Paused = true },
+		"nothing is to be replaced":    func() { batch.Machines[0].Outdated, batch.Revision = false, "1" },
+	} {
+		was := batch
+		batch.Machines = slices.Clone(batch.Machines)
+		change()
+		g.Expect(at(eight.Add(time.Hour)).Stalled).To(BeEmpty(), name)
+		batch = was
+	}
+	batch.Machines[0].Created = eight.Add(time.Hour)
+	g.Expect(at(eight.Add(time.Hour+50*time.Second)).Again).To(Equal(10*time.Second), "it is looked at again")
+}
 
 // A pool takes a place before others when something of it is on its way, then when it was begun, then in its order. One
 // that waits for a person takes none.

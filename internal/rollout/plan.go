@@ -34,6 +34,9 @@ func Plan(s State, policy *quoinv1.RolloutPolicySpec, now time.Time) Result {
 	for i := range pools {
 		pools[i].failed = pools[i].drainFailure(now)
 	}
+	for i := range pools {
+		p.overdue(&pools[i])
+	}
 	p.current = current(pools, s.Topology, int(ptr.Deref(policy.Concurrency, 1)), now)
 	p.recall(pools)
 	for i := range pools {
@@ -410,8 +413,14 @@ func (p *planner) summary(pool *rules, decided []Decision) (Reason, string) {
 	if !pool.busy() {
 		return UpToDate, ""
 	}
-	if reason, why := p.holds(pool, &room{present: pool.present()}); reason != "" && reason != Surge {
+	if reason, why := p.holds(pool, &room{present: pool.present()}); reason != "" && reason != Surge &&
+		(reason != Previous || pool.overdue == "") {
 		return reason, why + early(pool, reason)
+	}
+	if from := pool.idle(p.now); p.now.Before(from) {
+		p.again(from.Sub(p.now))
+	} else if !from.IsZero() {
+		return NoneMade, "Cluster API is to make or delete a Machine" + pool.saysOfThat()
 	}
 	return RollingOut, "Cluster API replaces Machines"
 }

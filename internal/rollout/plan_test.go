@@ -424,6 +424,8 @@ func TestWhatIsSaidOfAPool(t *testing.T) {
 		*planner
 		pool *rules
 	}
+	const idle = "NoMachineMade: Cluster API is to make or delete a Machine, and the conditions of MachineDeployment blue and " +
+		"its MachineSets, and their events, say what keeps it from that"
 	none := func(given) {}
 	one := func(action Action, reason Reason) []Decision { return []Decision{said(action, reason)} }
 	for name, c := range map[string]struct {
@@ -437,7 +439,7 @@ func TestWhatIsSaidOfAPool(t *testing.T) {
 		"one is deleted":    {all[:4], none, "RollingOut: Machine a: Delete"},
 		"one is held":       {all[:3], none, "MaxSurge: Machine a: Hold"},
 		"one is kept":       {all[:2], none, "NextToLeave: Machine a: Keep" + early},
-		"one is marked":     {all[:1], none, "RollingOut: Cluster API replaces Machines"},
+		"one is marked":     {all[:1], none, idle},
 		"a person is asked": {one(Wait, Paused), none, "PausedAfter: Machine a: Wait" + early},
 		"one is on its way": {one(Keep, InFlight), none, "RollingOut: Machine a: Keep"},
 		"one is tried":      {one(Keep, First), none, "RollingOut: Machine a: Keep"},
@@ -454,11 +456,17 @@ func TestWhatIsSaidOfAPool(t *testing.T) {
 		"nothing is replaced": {nil, func(g given) { g.pool.Machines, g.pool.Completed = nil, "2" }, "UpToDate: "},
 		"it is suspended":     {nil, func(g given) { g.pool.suspended = "it rests" }, "Suspended: it rests" + early},
 		"all are there": {nil, func(g given) { g.pool.Machines = append(g.pool.Machines, countedOne, countedOne) },
+			idle},
+		"one leaves": {nil, func(g given) { g.pool.Machines = []Machine{oldOne, {Name: "b", Deleting: true}} },
 			"RollingOut: Cluster API replaces Machines"},
+		"one was made just now": {nil, func(g given) {
+			g.pool.Machines = []Machine{oldOne, countedOne}
+			g.pool.Machines[1].Created = eight.Add(-59 * time.Second)
+		}, "RollingOut: Cluster API replaces Machines"},
 	} {
 		p := &planner{policy: &quoinv1.RolloutPolicySpec{}, now: eight, current: []string{"blue"}}
 		pool := &rules{Pool: Pool{Name: "blue", Replicas: 2, Revision: "2", Completed: "1", Machines: []Machine{oldOne},
-			Stock: Limits{Surge: 1, Unavailable: 1}}, limits: Limits{Surge: 1}}
+			Stock: Limits{Surge: 1, Unavailable: 1}, Said: NoneMade}, limits: Limits{Surge: 1}}
 		c.change(given{p, pool})
 		reason, why := p.summary(pool, c.decided)
 		NewWithT(t).Expect(string(reason)+": "+why).To(Equal(c.want), name)

@@ -49,8 +49,11 @@ func (p Pace) Median() time.Duration {
 }
 
 // took is how long a Machine that counts now was on its way. The time that a person took to look at it says nothing
-// about the next one.
+// about the next one. It is 0 where nobody knows since when it was, as after clusterctl move.
 func (p *planner) took(pool *rules, m Machine) time.Duration {
+	if m.Admitted.IsZero() {
+		return 0
+	}
 	if p.policy.ContinueAfter == m.Name {
 		return m.Since.Add(pool.soak).Sub(m.Admitted)
 	}

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 	"pgregory.net/rapid"
 
@@ -46,6 +47,9 @@ func drawn(t *rapid.T) *fleet {
 	if rapid.Bool().Draw(t, "strategy") {
 		surge := rapid.IntRange(0, 3).Draw(t, "maxSurge")
 		f.policy.Strategy = ptr.To(strategy(fmt.Sprint(surge), ""))
+		if rapid.Bool().Draw(t, "percent") {
+			f.policy.Strategy = ptr.To(strategy(fmt.Sprintf("%d%%", 20*surge), ""))
+		}
 		for _, d := range f.pools {
 			d.unavailable = max(d.unavailable, 1-min(surge, 1)) // or nothing could ever be replaced
 		}
@@ -261,7 +265,11 @@ func (f *fleet) judge(t *rapid.T, d Decision, before map[string]*node) {
 	}
 	surge := pool.surge
 	if f.policy.Strategy != nil {
-		surge = min(surge, f.policy.Strategy.MaxSurge.IntValue())
+		asked, err := intstr.GetScaledValueFromIntOrPercent(f.policy.Strategy.MaxSurge, pool.replicas, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		surge = min(surge, asked)
 	}
 	switch {
 	case present+1 > pool.replicas+surge && present+1 > pool.replicas:
@@ -435,7 +443,7 @@ func (f *fleet) settled() bool {
 }
 
 func (d *deployment) settled() bool {
-	return len(d.machines) == d.replicas && d.completed == fmt.Sprint(d.template) &&
+	return len(d.machines) == d.replicas && (d.completed == fmt.Sprint(d.template) || d.replicas == 0) &&
 		!slices.ContainsFunc(d.machines, func(n *node) bool {
 			return n.template != d.template || !n.available() || n.mark == byUs
 		})

@@ -94,6 +94,8 @@ type rules struct {
 	drain *drainRules
 	// failed says which Machine could not be drained, which stops the pool; empty when none is.
 	failed string
+	// overdue says that Cluster API makes none of its Machines for longer than one may take; empty when it does.
+	overdue string
 	// failing is the first Machine that counts and is not healthy any more, which stops the pool; nil when none is. It is
 	// found once: each Machine in flight asks for it.
 	failing *Machine
@@ -133,7 +135,7 @@ func arrange(pools []Pool, policy *quoinv1.RolloutPolicySpec) ([]rules, error) {
 			}
 		}
 		r.drain = drainOf(drain, strategy)
-		if r.limits, err = effective(strategy, pool, r.present()); err != nil {
+		if r.limits, err = effective(strategy, pool, max(1, min(r.present(), pool.Replicas))); err != nil {
 			return nil, fmt.Errorf("MachineDeployment %s: %w", pool.Name, err)
 		}
 		if r.leaving, err = leavingBy(strategy, pool); err != nil {
@@ -204,8 +206,12 @@ func (p Pool) hasOutdated() bool {
 }
 
 // completed is the revision whose rollout is done as of now. What finds no host, and what waits behind it, is of a
-// scale-up where as many count as were at work: those keep nothing open.
+// scale-up where as many count as were at work: those keep nothing open. Where no Machine is asked for none has shown
+// that the template works: its first ones are gated, and nobody waits for the pool.
 func (p Pool) completed() string {
+	if p.Replicas == 0 && len(p.Machines) == 0 && p.Completed != p.Revision {
+		return ""
+	}
 	hostless := slices.ContainsFunc(p.Machines, Machine.findsNone)
 	for _, m := range p.Machines {
 		if s := m.stage(); m.Outdated || s == waits && !hostless || s == inFlight && !m.findsNone() {

@@ -45,6 +45,11 @@ type Pool struct {
 	// Skewed says why Cluster API makes no Machine of the present template, where the control plane has another version;
 	// empty when it makes them.
 	Skewed string
+	// Said and Since are the reason that was given last of how far it is, and since when that is given.
+	Said  Reason
+	Since time.Time
+	// Blocked is what Cluster API says keeps it from making Machines of it; empty when it says nothing.
+	Blocked string
 	// Stock are the limits of the MachineDeployment itself, which Cluster API keeps to.
 	Stock Limits
 	// Revision is the MachineSet of the present template; empty while there is none.
@@ -219,6 +224,8 @@ const (
 	// Soaking: the Machine is healthy, and has to be so for longer.
 	Soaking Reason = "Soaking"
 
+	// NoneMade: Cluster API is to make a Machine of the pool, or to delete one, and does not.
+	NoneMade Reason = "NoMachineMade"
 	// RollingOut: Machines of the pool are on their way.
 	RollingOut Reason = "RollingOut"
 	// UpToDate: there is nothing to replace.
@@ -231,7 +238,7 @@ type Decision struct {
 	Action        Action
 	// Gate the Machine with its admission.
 	Gate bool
-	// Took is how long a Machine that counts now was on its way.
+	// Took is how long a Machine that counts now was on its way; 0 where that is not known.
 	Took    time.Duration
 	Reason  Reason
 	Message string

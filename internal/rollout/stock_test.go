@@ -36,6 +36,9 @@ type deployment struct {
 	completed string
 	selected  string
 	doneOf    int
+	// said and since are the reason that was given last.
+	said  Reason
+	since time.Time
 	// owes is how many have to count before what takes the place of a Machine that was selected does, as the test knows it.
 	owes int
 	// touched: Machines may be missing through what happened to it, until it is calm again.

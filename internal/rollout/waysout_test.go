@@ -53,7 +53,7 @@ var releases = map[Reason]string{
 // inMotion are reasons of what is done, of what passes within seconds, and of Machines that only become healthy.
 var inMotion = []Reason{Next, NoRollout, Replacement, Validated, Order, Later, Selected, Provisioning, NotHealthy,
 	RollingOut, UpToDate, Tainting, Interval, DrainDelay, Evicting, DrainStarted, Drained, NoNode, NotDrained, DrainGivenUp,
-	Scheduled, NotScheduled, Remediated}
+	Scheduled, NotScheduled, Remediated, NoneMade}
 
 // said are lines of scripts that give a reason: of a pool, of a decision that holds, and of what is stalled.
 var said = regexp.MustCompile(`(?m)^(?:  [a-z]+ (\w+): (.*)|(?:[0-9:]{8} )?(?:Hold|Wait|Keep|HoldDrain|HoldTermination) ` +

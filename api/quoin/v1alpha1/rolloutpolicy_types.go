@@ -121,7 +121,8 @@ type RolloutGroup struct {
 	// +required
 	MachineDeployments RolloutSelector `json:"machineDeployments,omitempty,omitzero"`
 
-	// suspend leaves the group as it is: none of its new Machines claims a host. Later groups do not wait for it.
+	// suspend leaves the group as it is: while Machines of it are outdated no new one claims a host. What takes the place
+	// of a lost Machine, or is added, where none is outdated, does. Later groups do not wait for it.
 	// +optional
 	Suspend *bool `json:"suspend,omitempty"`
 
