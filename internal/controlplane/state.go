@@ -46,8 +46,8 @@ type State struct {
 	// DeadMemberTimeout is how long a voter must have been silent until it counts as dead, and not as one that a reading
 	// missed.
 	DeadMemberTimeout time.Duration
-	// OrphanedMemberTimeout is how long a voter without a Machine must have been silent until it is removed. Nobody asks its
-	// host, which may be starting again.
+	// OrphanedMemberTimeout is how long a voter without a Machine must have been silent until it is removed. Nobody asks
+	// its host, which may be starting again.
 	OrphanedMemberTimeout time.Duration
 	// DrainInGrace: a drain looks skipped, and Cluster API may yet say that it was none.
 	DrainInGrace bool

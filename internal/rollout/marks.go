@@ -14,10 +14,10 @@ import (
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
 )
 
-// mark begins the value of Cluster API's delete-machine annotation that is ours. Cluster API takes any value. It is ours
-// by its value and not by another annotation, so that who writes it anew, as the autoscaler does, makes it theirs. It
-// names the Machine for people to see, and is ours whatever it names: clusterctl move gives Machines other UIDs.
-// In templates it is refused.
+// mark begins the value of Cluster API's delete-machine annotation that is ours. Cluster API takes any value. It is
+// ours by its value and not by another annotation, so that who writes it anew, as the autoscaler does, makes it theirs.
+// It names the Machine for people to see, and is ours whatever it names: clusterctl move gives Machines other UIDs. In
+// templates it is refused.
 const mark = "quoin.cluster.x-k8s.io/rollout "
 
 // IsMark reports whether the value of a delete-machine annotation is a rollout's.

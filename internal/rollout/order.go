@@ -14,8 +14,8 @@ import (
 // current are the pools that are rolled out, at most so many, and of a group at most as many as it says (C15): first
 // those that have Machines on their way, then those that were begun, then by order. One that a person has to let go
 // takes nobody's place. Where the number was lowered in the middle the others end what is on its way and begin nothing.
-// One whose topology is about to write it keeps its place, and one that gets no Machines takes nobody's, nor does one for
-// which Cluster API has made none for too long. They are named in their order.
+// One whose topology is about to write it keeps its place, and one that gets no Machines takes nobody's, nor does one
+// for which Cluster API has made none for too long. They are named in their order.
 func current(pools []rules, topology *Topology, most int, now time.Time) []string {
 	var moving, begun, next []*rules
 	for i := range pools {
@@ -97,8 +97,8 @@ func (r *rules) saysOfThat() string {
 	if r.Blocked != "" {
 		return ": " + r.Blocked
 	}
-	return fmt.Sprintf(", and the conditions of MachineDeployment %s and its MachineSets, and their events, say what keeps "+
-		"it from that", r.Name)
+	return fmt.Sprintf(", and the conditions of MachineDeployment %s and its MachineSets, and their events, say what "+
+		"keeps it from that", r.Name)
 }
 
 // overdue has the rollout be stalled where Cluster API makes no Machine of a pool for longer than one may take. Nobody
@@ -112,8 +112,8 @@ func (p *planner) overdue(pool *rules) {
 		p.again(late.Sub(p.now))
 		return
 	}
-	pool.overdue = fmt.Sprintf("MachineDeployment %s: since %s Cluster API is to make or delete a Machine, and does not%s. "+
-		"Mend that, take the template before, or suspend its group; other MachineDeployments go on", pool.Name,
+	pool.overdue = fmt.Sprintf("MachineDeployment %s: since %s Cluster API is to make or delete a Machine, and does "+
+		"not%s. Mend that, take the template before, or suspend its group; other MachineDeployments go on", pool.Name,
 		utc(pool.Since), pool.saysOfThat())
 	if p.result.Stalled == "" {
 		p.result.Stalled, p.result.Cause = pool.overdue, DeadlineExceeded

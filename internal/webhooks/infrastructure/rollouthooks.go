@@ -31,7 +31,8 @@ const (
 // +kubebuilder:webhook:verbs=create;update,path=/validate-hooks-cluster-x-k8s-io-v1beta2-machineset,mutating=false,failurePolicy=fail,matchPolicy=Equivalent,groups=cluster.x-k8s.io,resources=machinesets,versions=v1beta2,name=hooks.machineset.infrastructure.quoin.cluster.x-k8s.io,sideEffects=None,timeoutSeconds=10,admissionReviewVersions=v1
 
 // setupHooks serves the webhooks that refuse deletion hooks and marks of rollouts, and holds of claims, in templates: a
-// MachineSet gives annotations of its template to every Machine, again and again, and what comes back holds its Machine for ever.
+// MachineSet gives annotations of its template to every Machine, again and again, and what comes back holds its Machine
+// for ever.
 func setupHooks(mgr ctrl.Manager) error {
 	for _, path := range []string{deploymentHooksPath, setHooksPath} {
 		mgr.GetWebhookServer().Register(path, &admission.Webhook{Handler: admission.HandlerFunc(refuseTemplateHooks)})
@@ -63,8 +64,8 @@ func refuseTemplateHooks(_ context.Context, request admission.Request) admission
 			"their group of a RolloutPolicy", infrav1.HoldClaimAnnotation))
 	}
 	if rollout.IsMark(object.Spec.Template.Metadata.Annotations[clusterv1.DeleteMachineAnnotation]) {
-		return admission.Denied(fmt.Sprintf("spec.template.metadata.annotations[%s]: that value is what RolloutPolicies give "+
-			"single Machines which leave next, and would be on all. Leave it out", clusterv1.DeleteMachineAnnotation))
+		return admission.Denied(fmt.Sprintf("spec.template.metadata.annotations[%s]: that value is what RolloutPolicies "+
+			"give single Machines which leave next, and would be on all. Leave it out", clusterv1.DeleteMachineAnnotation))
 	}
 	return admission.Allowed("")
 }
