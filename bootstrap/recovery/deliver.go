@@ -57,7 +57,8 @@ func (d Delivery) Snapshot() Snapshot {
 	return result
 }
 
-func directory(id string) string { return path.Join(hostRoot, "recovery", "snapshot-"+id) }
+// Directory is where the data lie on a host that Deliver brings for the plan ID.
+func Directory(id string) string { return path.Join(hostRoot, "recovery", "snapshot-"+id) }
 
 // Deliver brings the data to the host, which verifies each file. It may be cut at any byte and called again, also with
 // other data: it goes on where it was, and removes what belongs to other data. The list of the files comes last.
@@ -70,11 +71,11 @@ func Deliver(ctx context.Context, host ssh.Host, d Delivery) error {
 		if there[file.SHA256] {
 			continue
 		}
-		if err := deliver(ctx, host, directory(d.ID), file); err != nil {
+		if err := deliver(ctx, host, Directory(d.ID), file); err != nil {
 			return err
 		}
 	}
-	if err := host.Upload(ctx, directory(d.ID)+"/sums", 0o600, []byte(d.list())); err != nil {
+	if err := host.Upload(ctx, Directory(d.ID)+"/sums", 0o600, []byte(d.list())); err != nil {
 		return fmt.Errorf("writing the list of the data: %w", err)
 	}
 	return nil
@@ -106,7 +107,7 @@ free=$(df -Pk "$d" | awk 'END { print $4 }')
 for f in "$d"/*; do
 	if [ -e "$f" ]; then echo "${f##*/}"; fi
 done
-`, ssh.Quote(hostRoot), ssh.Quote(directory(d.ID)), ssh.Quote(keep), need)})
+`, ssh.Quote(hostRoot), ssh.Quote(Directory(d.ID)), ssh.Quote(keep), need)})
 	if err != nil {
 		return nil, fmt.Errorf("making room for the data of a snapshot: %w", err)
 	}
@@ -135,7 +136,7 @@ func deliver(ctx context.Context, host ssh.Host, directory string, file File) er
 
 // Discard removes what Deliver brought.
 func Discard(ctx context.Context, host ssh.Host, id string) error {
-	if _, err := host.Run(ctx, ssh.Command{Sudo: true, Script: "rm -rf " + ssh.Quote(directory(id)) + "\n"}); err != nil {
+	if _, err := host.Run(ctx, ssh.Command{Sudo: true, Script: "rm -rf " + ssh.Quote(Directory(id)) + "\n"}); err != nil {
 		return fmt.Errorf("removing the data of a snapshot: %w", err)
 	}
 	return nil

@@ -239,6 +239,11 @@ func (j deliveryJob) sendOnce(ctx context.Context, data recovery.Delivery) error
 	return recovery.Deliver(ctx, guard.On(conn), data)
 }
 
+// deliveredIn is where what is delivered for a recovery lies on its host.
+func deliveredIn(recoveryID string) string {
+	return recovery.Directory(infrav1.RecoverOperation(recoveryID))
+}
+
 // errServes says that a host does not serve the Machine any more, or not yet in this management cluster.
 var errServes = errors.New("the host does not say that it serves the Machine")
 

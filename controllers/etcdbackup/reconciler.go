@@ -166,6 +166,7 @@ func (r *Reconciler) recall(controlPlane *controlplanev1.QuoinControlPlane) *mem
 	if m.generation != controlPlane.Generation {
 		// Somebody may have mended it: no need to wait as long as before.
 		m.generation, m.failures, m.delivery.failures = controlPlane.Generation, 0, 0
+		m.delivery.undiscarded = nil
 	}
 	return m
 }

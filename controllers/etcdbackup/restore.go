@@ -30,6 +30,9 @@ const (
 	opDiscard = "discard"
 )
 
+// longestReason of a host within an event, which takes no more than 1024 characters.
+const longestReason = 300
+
 // encryptedSuffix is how the name of an encrypted snapshot ends.
 const encryptedSuffix = ".age"
 
@@ -43,6 +46,8 @@ type delivery struct {
 	// failures in a row, and when the last one was.
 	failures int
 	failedAt time.Time
+	// undiscarded is why the last attempt to remove what was brought failed; nil before one.
+	undiscarded error
 }
 
 // restore brings the snapshot that spec.recovery names to the host of the survivor, and takes away what nobody wants
@@ -72,6 +77,9 @@ func (r *Reconciler) restore(ctx context.Context, s *reconciliation) (wait time.
 		if have.SHA256 != "" {
 			return 0, false
 		}
+	case have != nil && wanted && have.Machine != recovery.Machine && s.known.delivery.undiscarded != nil:
+		r.leaveBehind(s, have)
+		return time.Second, true
 	case have != nil:
 		return r.discard(ctx, s, have)
 	case !wanted:
@@ -164,6 +172,19 @@ func (r *Reconciler) discard(
 	return 0, true
 }
 
+// leaveBehind forgets what was brought to a host on which it could not be removed: what another host is to get does not
+// wait for one that may never answer again. Nothing begins with what is left there: a host is ordered to begin only
+// with data that were brought to it and verified since, and compares their digest.
+func (r *Reconciler) leaveBehind(s *reconciliation, have *controlplanev1.EtcdRestoreStatus) {
+	r.event(s, corev1.EventTypeWarning, "SnapshotLeftBehind",
+		fmt.Sprintf("What recovery %s brought of snapshot %s to the host of Machine %s could not be removed: %s. It is not "+
+			"waited for any more, because Machine %s is wanted now. Should that host come back without a reset, remove %s "+
+			"there: it may hold the cluster's Secrets", have.RecoveryID, have.Snapshot, have.Machine,
+			text.Shorten(s.known.delivery.undiscarded.Error(), longestReason), s.controlPlane.Spec.Recovery.Machine,
+			deliveredIn(have.RecoveryID)))
+	s.forgetRestored()
+}
+
 // collectDelivery takes the result of a call of restore.
 func (r *Reconciler) collectDelivery(ctx context.Context, s *reconciliation, op string, result found, err error) {
 	log := ctrl.LoggerFrom(ctx).WithValues("call", op)
@@ -172,8 +193,13 @@ func (r *Reconciler) collectDelivery(ctx context.Context, s *reconciliation, op 
 	case errors.Is(err, errGone) || errors.Is(err, context.Canceled) && !errors.Is(err, backup.ErrStalled):
 	case err != nil:
 		log.Error(err, "A call about the snapshot of a recovery failed")
+		if op == opDiscard {
+			s.known.delivery.undiscarded = err
+			s.deliveryFailed("it could not be removed: " + err.Error())
+			return
+		}
 		s.deliveryFailed(err.Error())
-		if have != nil && op == opDeliver {
+		if have != nil {
 			r.event(s, corev1.EventTypeWarning, "SnapshotDeliveryFailed",
 				fmt.Sprintf("Snapshot %s could not be brought to the host of Machine %s: %v", have.Snapshot, have.Machine, err))
 		}

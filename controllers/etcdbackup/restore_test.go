@@ -6,6 +6,7 @@ package etcdbackup
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"os"
@@ -108,15 +109,20 @@ func lost(t *testing.T, recipients, identity string) (*world, *shell, string) {
 		Data: map[string][]byte{"recipients": []byte(recipients), "identity": []byte(identity)}})).To(Succeed())
 	w.settle()
 	w.Expect(w.status()).To(HaveField("LastGood", Not(BeNil())), "%v", w.condition())
-	host := &infrav1.QuoinHost{}
-	w.Expect(w.api.Get(t.Context(), client.ObjectKey{Namespace: "hosts", Name: "m1"}, host)).To(Succeed())
-	host.Spec.ConsumerRef = &infrav1.ConsumerReference{Namespace: key.Namespace, Name: "m1", Machine: "m1", Claim: "c1"}
-	w.Expect(w.api.Update(t.Context(), host)).To(Succeed())
-	shell := &shell{uploaded: map[string]string{},
-		record: `{"namespace":"hosts","host":"m1","machine":"m1","uid":"c1","generation":1}`}
+	shell := &shell{uploaded: map[string]string{}, record: w.claim("m1", "c1")}
 	w.host, w.quorum = shell, false
 	w.events()
 	return w, shell, w.status().LastGood.Name
+}
+
+// claim has a host serve the Machine of its name, and returns what its owner.json says.
+func (w *world) claim(name, uid string) string {
+	w.t.Helper()
+	host := &infrav1.QuoinHost{}
+	w.Expect(w.api.Get(w.t.Context(), client.ObjectKey{Namespace: "hosts", Name: name}, host)).To(Succeed())
+	host.Spec.ConsumerRef = &infrav1.ConsumerReference{Namespace: key.Namespace, Name: name, Machine: name, Claim: uid}
+	w.Expect(w.api.Update(w.t.Context(), host)).To(Succeed())
+	return fmt.Sprintf(`{"namespace":"hosts","host":%[1]q,"machine":%[1]q,"uid":%[2]q,"generation":1}`, name, uid)
 }
 
 // recover asks for a recovery on m1, as far as the control plane's controller has recorded it.
@@ -437,6 +443,84 @@ func TestTheDataOfARecoveryThatHasBegunStay(t *testing.T) {
 			}
 			w.Expect(shell.removed).To(ContainElement(HaveSuffix("/recovery/snapshot-recover-r1'")))
 			w.Expect(w.status().Restore).To(BeNil())
+		})
+	}
+}
+
+// A host that does not answer keeps what was brought to it, and keeps no other host from what it is to get: one attempt
+// is made to remove what is there, and an event says where it may lie.
+func TestAHostThatDoesNotAnswerKeepsNoOtherFromItsSnapshot(t *testing.T) {
+	for name, test := range map[string]struct {
+		// id and machine are what the recovery is edited to, and recorded the id of its record then.
+		id, machine, recorded string
+		// delivered before the host of m1 falls silent, which it does not when it answers.
+		delivered, answers bool
+	}{
+		"under the same id, before anything came": {"r1", "m2", "r1", false, false},
+		"under the same id":                       {"r1", "m2", "r1", true, false},
+		"under another id, before anything came":  {"r2", "m2", "r2", false, false},
+		"under another id":                        {"r2", "m2", "r2", true, false},
+		"under another id, recorded later":        {"r2", "m2", "r1", true, false},
+		"it answers":                              {"r2", "m2", "r2", true, true},
+		"it is the one that is wanted":            {"r2", "m1", "r2", true, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, first, snapshot := lost(t, "", "")
+			second := &shell{uploaded: map[string]string{}}
+			second.record = w.claim("m2", "c2")
+			w.shells = map[string]ssh.Host{"m1": first, "m2": second}
+			if !test.delivered {
+				w.shells["m1"] = nil
+			}
+			w.recover(snapshot, "", "Fetching")
+			w.settle()
+			w.settle()
+			w.Expect(w.status().Restore).To(HaveField("Machine", "m1"))
+			w.Expect(w.status().Restore.SHA256 != "").To(Equal(test.delivered), "%v", w.status().Restore)
+
+			if !test.answers {
+				w.shells["m1"] = nil
+			}
+			w.edit(func(controlPlane *controlplanev1.QuoinControlPlane) {
+				controlPlane.Spec.Recovery.ID, controlPlane.Spec.Recovery.Machine = test.id, test.machine
+				controlPlane.Annotations[controlplanev1.RecoveryAnnotation] = `{"id":"` + test.recorded + `","state":"Fetching"}`
+			})
+			w.connected = nil
+			w.events()
+			for range 5 {
+				w.settle()
+			}
+			if test.recorded != test.id || test.machine == "m1" {
+				w.Expect(w.status().Restore).To(And(HaveField("Machine", "m1"), HaveField("SHA256", ""),
+					HaveField("Message", "it could not be removed: switched off")))
+				w.Expect(w.connected).To(Equal([]string{"m1"}))
+				w.Expect(w.events()).To(BeEmpty())
+				if test.machine == "m1" {
+					return
+				}
+				controlPlane := w.controlPlane()
+				controlPlane.Annotations[controlplanev1.RecoveryAnnotation] = `{"id":"` + test.id + `","state":"Fetching"}`
+				w.Expect(w.api.Update(t.Context(), controlPlane)).To(Succeed())
+				for range 5 {
+					w.settle()
+				}
+			}
+			w.Expect(w.status().Restore).To(And(HaveField("Machine", "m2"), HaveField("RecoveryID", test.id),
+				HaveField("SHA256", HaveLen(64))))
+			w.Expect(second.received).To(BeNumerically(">", 0))
+			events := w.events()
+			w.Expect(events).To(ContainElement(ContainSubstring("SnapshotDelivered")))
+			if test.answers {
+				w.Expect(first.removed).To(ContainElement(HaveSuffix("/recovery/snapshot-recover-r1'")))
+				w.Expect(events).To(HaveLen(1))
+				return
+			}
+			w.Expect(w.connected[0]).To(Equal("m1"))
+			w.Expect(w.connected[1:]).To(HaveEach("m2"), "the other one is asked once")
+			w.Expect(events).To(HaveLen(2))
+			w.Expect(events[0]).To(And(HavePrefix("Warning SnapshotLeftBehind "), ContainSubstring("switched off"),
+				ContainSubstring("because Machine m2 is wanted now"),
+				ContainSubstring("remove /var/lib/quoin/recovery/snapshot-recover-r1 there")))
 		})
 	}
 }

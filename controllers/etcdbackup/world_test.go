@@ -69,8 +69,11 @@ type world struct {
 	// asked are the nodes whose snapshot was asked for; hold, when set, holds it up until it is closed.
 	asked []string
 	hold  chan struct{}
-	// host is the shell of every host; all are switched off when nil.
-	host ssh.Host
+	// host is the shell of every host that has none of its own in shells; those with a nil one are switched off.
+	host   ssh.Host
+	shells map[string]ssh.Host
+	// connected are the hosts that were to be connected to.
+	connected []string
 	// sha256 is what a person who asks for a recovery knows of the snapshot.
 	sha256 string
 	// refuse is what members answer.
@@ -102,13 +105,18 @@ func (w *world) Snapshot(ctx context.Context, endpoint etcd.Endpoint, _ etcd.Cre
 		Node: endpoint.Name, Version: "3.6.14"}, nil
 }
 
-func (w *world) ConnectOnce(context.Context, *infrav1.QuoinHost) (ssh.Host, error) {
+func (w *world) ConnectOnce(_ context.Context, host *infrav1.QuoinHost) (ssh.Host, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.host == nil {
+	w.connected = append(w.connected, host.Name)
+	shell, own := w.shells[host.Name]
+	if !own {
+		shell = w.host
+	}
+	if shell == nil {
 		return nil, errors.New("switched off")
 	}
-	return w.host, nil
+	return shell, nil
 }
 
 func (w *world) DialHost(context.Context, *infrav1.QuoinHost, string, string) (net.Conn, error) {

@@ -4,6 +4,7 @@
 package observe
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -100,7 +101,10 @@ func (inv *Inventory) delivery() string {
 	switch {
 	case inv.ControlPlane.Spec.Backup == nil:
 		return "spec.backup is not set, so no store is known: set spec.backup.store to where the snapshot is"
-	case status == nil || !status.For(inv.ControlPlane.Spec.Recovery) || status.Message == "":
+	case status != nil && !status.For(inv.ControlPlane.Spec.Recovery):
+		return fmt.Sprintf("it begins once what recovery %s brought to the host of Machine %s is removed: %s",
+			status.RecoveryID, status.Machine, cmp.Or(status.Message, "that is about to begin"))
+	case status == nil || status.Message == "":
 		return "it is about to begin"
 	}
 	return status.Message

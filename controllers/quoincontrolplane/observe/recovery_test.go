@@ -196,7 +196,10 @@ func TestHowFarTheDataOfASnapshotCame(t *testing.T) {
 			"it is about to begin"},
 		"they are another recovery's": {func(p *controlplanev1.QuoinControlPlane) {
 			p.Status.Backup.Restore.RecoveryID = "r0"
-		}, nil, "it is about to begin"},
+		}, nil, "it begins once what recovery r0 brought to the host of Machine m is removed: all is there"},
+		"they are on another Machine's host": {func(p *controlplanev1.QuoinControlPlane) {
+			p.Status.Backup.Restore.Machine, p.Status.Backup.Restore.Message = "n", ""
+		}, nil, "it begins once what recovery r1 brought to the host of Machine n is removed: that is about to begin"},
 		"none are known": {func(p *controlplanev1.QuoinControlPlane) { p.Status.Backup.Restore = nil }, nil,
 			"it is about to begin"},
 		"no snapshot is known": {func(p *controlplanev1.QuoinControlPlane) { p.Status.Backup = nil }, nil,
