@@ -39,7 +39,9 @@ type found struct {
 	missing *controlplanev1.BackupRecord
 	// unsigned: no key of today has signed the newest one.
 	unsigned bool
-	// took is how long a new snapshot took, and where it went; retention says what of old ones could not be deleted.
+	// began is when a new snapshot was begun, also one that failed, took how long it took, and where says where it went;
+	// retention says what of old ones could not be deleted.
+	began     time.Time
 	took      time.Duration
 	where     string
 	retention error
@@ -144,17 +146,16 @@ func newestOf(good []backup.Metadata, now time.Time) *backup.Metadata {
 	return &good[max(0, slices.IndexFunc(good, func(m backup.Metadata) bool { return !m.Time.After(now) }))]
 }
 
-// take takes a snapshot, and then deletes what is older than the spec keeps.
+// take takes a snapshot, and then deletes what is older than the spec keeps. It begins when it has a slot, for which it
+// may wait as long as the snapshots of others take: what is written meanwhile is in it.
 func (r *Reconciler) take(s *reconciliation, t *target, endpoints []etcd.Endpoint) {
-	began := s.now
-	s.known.attempted = began
+	s.known.attempted = s.now
 	key := client.ObjectKeyFromObject(s.controlPlane)
 	r.start(s, opTake, snapshotTimeout, func(ctx context.Context) (found, error) {
-		// Without the wait for its turn.
-		started := r.now()
+		began := r.now()
 		store, done, err := t.open()
 		if err != nil {
-			return found{}, fmt.Errorf("%w: %w", backup.ErrStore, err)
+			return found{began: began}, fmt.Errorf("%w: %w", backup.ErrStore, err)
 		}
 		defer done()
 		metadata, err := backup.Take(ctx, backup.Job{Store: store, Directory: t.directory, Authority: t.authority,
@@ -164,17 +165,17 @@ func (r *Reconciler) take(s *reconciliation, t *target, endpoints []etcd.Endpoin
 			Recipients: t.recipients, Signing: t.signing, Spool: r.Spool, Began: began})
 		if !errors.Is(ctx.Err(), context.Canceled) {
 			// Else the control plane was forgotten, and its metrics with it.
-			observe(key, r.now().Sub(started), err)
+			observe(key, r.now().Sub(began), err)
 		}
 		if err != nil {
-			return found{}, err
+			return found{began: began}, err
 		}
 		good, err := backup.Prune(ctx, store, t.directory, metadata, t.keep, t.signing, r.now())
 		result := seen(t, good, r.now())
 		if result.newest == nil {
 			result.count = 1
 		}
-		result.newest, result.took, result.retention = &metadata, r.now().Sub(started), err
+		result.newest, result.began, result.took, result.retention = &metadata, began, r.now().Sub(began), err
 		return result, nil
 	})
 }
@@ -205,6 +206,9 @@ func (r *Reconciler) collect(ctx context.Context, s *reconciliation) {
 	if op == opDeliver || op == opDiscard {
 		r.collectDelivery(ctx, s, op, result, err)
 		return
+	}
+	if !result.began.IsZero() {
+		s.known.attempted = result.began
 	}
 	log := ctrl.LoggerFrom(ctx).WithValues("call", op)
 	switch {

@@ -133,6 +133,50 @@ func TestAskedByARollout(t *testing.T) {
 	w.Expect(w.asked).To(HaveLen(2))
 }
 
+// A snapshot that waits for one of the slots that all clusters share begins when it has one. What is written meanwhile
+// is in it, and it answers who asks meanwhile.
+func TestASnapshotThatWaitsForASlotBeginsWhenItHasOne(t *testing.T) {
+	for name, fails := range map[string]bool{"it succeeds": false, "it fails": true} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, toVolume("0 */6 * * *"))
+			w.reconcile()
+			<-w.r.calls.Events() // looked
+			slots := make(chan struct{})
+			for i := range maxConcurrent {
+				other := client.ObjectKey{Namespace: fmt.Sprint("other-", i), Name: key.Name}
+				_, _, _ = async.Do(w.r.calls, other, opTake, 0, func(ctx context.Context) (found, error) {
+					select {
+					case <-slots:
+					case <-ctx.Done():
+					}
+					return found{}, nil
+				})
+			}
+			w.reconcile()
+			_, waits := w.r.calls.Waits(key)
+			w.Expect(waits).To(BeTrue())
+			w.now = w.now.Add(2 * time.Hour)
+			w.request()
+			w.now = w.now.Add(time.Minute)
+			began := w.now.Truncate(time.Second)
+			if fails {
+				w.snapshot = w.snapshot[:len(w.snapshot)-1]
+			}
+			close(slots)
+			result := w.settle()
+			w.Expect(w.status().LastAttemptTime.UTC()).To(Equal(began))
+			if fails {
+				w.Expect(result.RequeueAfter).To(Equal(firstRetry))
+				return
+			}
+			w.Expect(w.status().LastGood.Time.UTC()).To(Equal(began))
+			w.Expect(w.status().LastGood.Name).To(HavePrefix(began.Format("20060102T150405Z-")))
+			w.settle()
+			w.Expect(w.asked).To(HaveLen(1))
+		})
+	}
+}
+
 func TestWorkersDoNotWait(t *testing.T) {
 	w := newWorld(t, toVolume("0 * * * *"))
 	w.hold = make(chan struct{})

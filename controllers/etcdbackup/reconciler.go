@@ -144,7 +144,7 @@ type memory struct {
 	missing *controlplanev1.BackupRecord
 	// unsigned: no key of today has signed the newest one, so that another is taken at once.
 	unsigned bool
-	// attempted is when this process began the last snapshot.
+	// attempted is when this process began the last snapshot, or has it wait for a slot.
 	attempted time.Time
 	// failures in a row since the last success, the time and what the last one says.
 	failures int

@@ -124,7 +124,8 @@ type Spare struct {
 type Backup struct {
 	// Wanted: the user wants a recent one before each replacement.
 	Wanted bool
-	// Recent: the last good one is not older than the user wants. Requested: a newer one was asked for.
+	// Recent: the last good one is not older than the user wants, or took longer than that, and came no longer ago to who
+	// waited for it. Requested: a newer one was asked for.
 	Recent, Requested bool
 	// Last says which one is the last good one, as the end of a sentence.
 	Last string

@@ -7,6 +7,7 @@ package history
 
 import (
 	"sync"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 )
@@ -38,6 +39,14 @@ type Past struct {
 	Ahead Since[int64]
 	// PreCreation are the attempts that failed to make a Machine beside one of these.
 	PreCreation Attempts
+	// Snapshot is the last request for a snapshot of etcd that was seen waiting, until its answer is old.
+	Snapshot Request
+}
+
+// Request for something that takes its time.
+type Request struct {
+	// Made is when it was made, and Answered when it was first seen answered; zero before.
+	Made, Answered time.Time
 }
 
 // Standstill is an etcd member, and how far it has come.
@@ -58,7 +67,7 @@ func (h *History) Remember(controlPlane types.UID, past Past) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	delete(h.past, controlPlane)
-	if len(past.Unhealthy.since)+len(past.Undrained.since)+len(past.Ahead.since) == 0 {
+	if len(past.Unhealthy.since)+len(past.Undrained.since)+len(past.Ahead.since) == 0 && past.Snapshot == (Request{}) {
 		return
 	}
 	if h.past == nil {

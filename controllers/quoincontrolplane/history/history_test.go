@@ -129,6 +129,9 @@ func TestThePastIsAValue(t *testing.T) {
 	ahead := Past{Ahead: Since[int64]{}.Note(now, []int64{now.Unix()})}
 	h.Remember("plane", ahead)
 	g.Expect(h.Past("plane").Ahead).To(Equal(ahead.Ahead))
+	requested := Past{Snapshot: Request{Made: now}}
+	h.Remember("plane", requested)
+	g.Expect(h.Past("plane").Snapshot).To(Equal(requested.Snapshot))
 	h.Remember("plane", Past{})
 	g.Expect(h.past).To(BeEmpty())
 }

@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/cluster-api/util/conditions"
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/quoincontrolplane/history"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
 )
 
@@ -78,4 +79,52 @@ func TestHowOldASnapshotMayBe(t *testing.T) {
 		g.Expect(o.backup()).To(Equal(controlplane.Backup{Wanted: true, Recent: recent, Last: "the last good one is of " +
 			noon.Add(-age).Format(time.RFC3339) + ", and 1m30s is the limit"}))
 	}
+}
+
+// A snapshot that took longer than it may be old goes for who waited for it, for as long after it came: another one
+// would be no younger when it comes. It goes for nobody else.
+func TestASnapshotThatTakesLongerThanItMayBeOldAnswersWhoWaitedForIt(t *testing.T) {
+	g := NewWithT(t)
+	past := history.Past{}
+	observe := func(at time.Duration, status controlplanev1.EtcdBackupStatus) controlplane.Backup {
+		o := atNoon()
+		o.At = noon.Add(at)
+		o.ControlPlane.Spec.Backup = &controlplanev1.EtcdBackup{}
+		o.ControlPlane.Status.Backup = &status
+		var built *Observation
+		built, past = buildState(o, past, Delays{})
+		return built.State.Backup
+	}
+	old := &controlplanev1.BackupRecord{Name: "old", Time: metav1.NewTime(noon.Add(-2 * time.Hour))}
+	long := &controlplanev1.BackupRecord{Name: "long", Time: metav1.NewTime(noon.Add(time.Second))}
+	recent, waiting := HaveField("Recent", BeTrue()), And(HaveField("Recent", BeFalse()), HaveField("Requested", BeTrue()))
+	asksAnew := And(HaveField("Recent", BeFalse()), HaveField("Requested", BeFalse()))
+	request := controlplanev1.EtcdBackupStatus{LastGood: old, RequestedTime: metav1.NewTime(noon)}
+	answer := controlplanev1.EtcdBackupStatus{LastGood: long, RequestedTime: metav1.NewTime(noon)}
+	g.Expect(observe(0, controlplanev1.EtcdBackupStatus{LastGood: old})).To(asksAnew)
+
+	g.Expect(observe(time.Minute, request)).To(waiting)
+	g.Expect(observe(3*time.Hour-1, request)).To(waiting)
+	g.Expect(observe(3*time.Hour, answer)).To(recent)
+	g.Expect(observe(4*time.Hour, answer)).To(recent)
+	g.Expect(observe(4*time.Hour+1, answer)).To(asksAnew)
+	g.Expect(past.Snapshot).To(BeZero(), "nothing is kept of what is over")
+	g.Expect(observe(4*time.Hour, answer)).To(asksAnew)
+
+	g.Expect(observe(time.Minute, request)).To(waiting)
+	g.Expect(observe(3*time.Hour, answer)).To(recent)
+	g.Expect(observe(3*time.Hour-1, answer)).To(asksAnew, "the clock was set back")
+
+	past = history.Past{}
+	g.Expect(observe(3*time.Hour, answer)).To(asksAnew, "nobody has seen the request wait")
+	g.Expect(observe(3*time.Hour, answer)).To(asksAnew)
+
+	g.Expect(observe(time.Minute, request)).To(waiting)
+	ahead := &controlplanev1.BackupRecord{Name: "ahead", Time: metav1.NewTime(noon.Add(24 * time.Hour))}
+	g.Expect(observe(time.Hour, controlplanev1.EtcdBackupStatus{LastGood: ahead, RequestedTime: metav1.NewTime(noon)})).
+		To(HaveField("Recent", BeFalse()), "it is dated ahead")
+
+	g.Expect(observe(time.Minute, request)).To(waiting)
+	earlier := controlplanev1.EtcdBackupStatus{LastGood: old, RequestedTime: metav1.NewTime(noon.Add(-3 * time.Hour))}
+	g.Expect(observe(time.Hour, earlier)).To(asksAnew, "it answers another request")
 }

@@ -115,6 +115,7 @@ func buildState(read *Observation, past history.Past, delays Delays) (*Observati
 		o.ControlPlane.Status.Initialization.ControlPlaneInitialized = ptr.To(true)
 	}
 	o.fillState()
+	past.Snapshot = o.noteRequest(past.Snapshot)
 	o.judgeKubeadm()
 	o.State.DeadMemberTimeout, o.State.OrphanedMemberTimeout = delays.DeadMember, delays.OrphanedMember
 	past.Unhealthy = noteUnhealthy(past.Unhealthy, &o.State.Etcd, o.Etcd.ReadAt)

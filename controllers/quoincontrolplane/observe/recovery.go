@@ -14,6 +14,7 @@ import (
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/quoincontrolplane/history"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
 )
 
@@ -168,32 +169,69 @@ func MembersToRemove(controlPlane *controlplanev1.QuoinControlPlane) []uint64 {
 // defaultBackupAge is how old the last good snapshot may be when the spec does not say.
 const defaultBackupAge = time.Hour
 
+// maxBackupAge is how old the last good snapshot may be.
+func maxBackupAge(spec *controlplanev1.EtcdBackup) time.Duration {
+	if spec.MaxAgeSeconds == nil {
+		return defaultBackupAge
+	}
+	return time.Duration(*spec.MaxAgeSeconds) * time.Second
+}
+
 // backup says how recent the last good snapshot of etcd is, and whether a newer one was asked for.
 func (o *Observation) backup() controlplane.Backup {
 	spec := o.ControlPlane.Spec.Backup
 	if spec == nil {
 		return controlplane.Backup{}
 	}
-	limit := defaultBackupAge
-	if spec.MaxAgeSeconds != nil {
-		limit = time.Duration(*spec.MaxAgeSeconds) * time.Second
-	}
+	limit := maxBackupAge(spec)
 	result := controlplane.Backup{Wanted: true, Last: "there is none yet"}
 	status := ptr.Deref(o.ControlPlane.Status.Backup, controlplanev1.EtcdBackupStatus{})
 	if good := status.LastGood; good != nil {
-		age := o.At.Sub(good.Time.Time)
-		// What is dated ahead, by a clock or by somebody, is of no known age. Clocks may differ a little.
-		result.Recent = age <= limit && age >= -time.Minute
+		result.Recent = o.At.Sub(good.Time.Time) <= limit && o.counts(good)
 		// By its time and not by its age, which would be another text each second.
 		result.Last = fmt.Sprintf("the last good one is of %s, and %s is the limit", good.Time.UTC().Format(time.RFC3339),
 			limit)
-		if conditions.GetReason(o.ControlPlane, controlplanev1.ControlPlaneBackupHealthyCondition) ==
-			controlplanev1.SnapshotMissingReason {
-			result.Recent, result.Last = false, "the store has lost the last good one"
+		if o.snapshotMissing() {
+			result.Last = "the store has lost the last good one"
 		}
 		result.Requested = status.Requested(o.At).After(good.Time.Time)
 	} else {
 		result.Requested = !status.Requested(o.At).IsZero()
 	}
 	return result
+}
+
+// noteRequest is the last request for a snapshot that was seen waiting, and has its answer be recent. The age of a
+// snapshot counts from when it was begun, so one that takes longer than it may be old is never recent by that, and who
+// waits for it would ask for another one for ever. Therefore the one that answers a request is recent for as long after
+// it was first seen. A process that has not seen the request wait asks for one more.
+func (o *Observation) noteRequest(request history.Request) history.Request {
+	status := ptr.Deref(o.ControlPlane.Status.Backup, controlplanev1.EtcdBackupStatus{})
+	made := status.Requested(o.At)
+	switch {
+	case o.State.Backup.Requested:
+		return history.Request{Made: made}
+	case !o.State.Backup.Wanted || request.Made.IsZero() || !request.Made.Equal(made):
+		return history.Request{}
+	case request.Answered.IsZero():
+		request.Answered = o.At
+	}
+	since := o.At.Sub(request.Answered)
+	if since < 0 || since > maxBackupAge(o.ControlPlane.Spec.Backup) {
+		return history.Request{}
+	}
+	o.State.Backup.Recent = o.State.Backup.Recent || o.counts(status.LastGood)
+	return request
+}
+
+// counts reports whether a last good snapshot is one to go back to: the store has it, and it is not dated ahead, by a
+// clock or by somebody, which is of no known age. Clocks may differ a little.
+func (o *Observation) counts(good *controlplanev1.BackupRecord) bool {
+	return good != nil && good.Time.Sub(o.At) <= time.Minute && !o.snapshotMissing()
+}
+
+// snapshotMissing reports whether the store has lost the last good snapshot.
+func (o *Observation) snapshotMissing() bool {
+	return conditions.GetReason(o.ControlPlane, controlplanev1.ControlPlaneBackupHealthyCondition) ==
+		controlplanev1.SnapshotMissingReason
 }
