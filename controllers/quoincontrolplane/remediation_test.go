@@ -10,6 +10,7 @@ import (
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clocktesting "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util/conditions"
@@ -311,10 +312,12 @@ func TestDeletedInfrastructureIsReplaced(t *testing.T) {
 	g.Expect(w.machine(names[0]).DeletionTimestamp).NotTo(BeNil())
 }
 
-// A dead disk under etcd, on a host that answers: no health check sees it, because the Node may be Ready.
+// A dead disk under etcd, on a host that answers: no health check sees it, because the Node may be Ready. Its time
+// begins with its silence, however long it was ill before.
 func TestDeadMemberOnALivingHost(t *testing.T) {
 	w, names := three(t)
-	g := w.g
+	g, clock := w.g, clocktesting.NewFakePassiveClock(time.Now())
+	w.r.Clock = clock
 	w.silence(names[1])
 	w.host(names[1], func(host *infrav1.QuoinHost) {
 		conditions.Set(host, metav1.Condition{Type: infrav1.HostReachableCondition, Status: metav1.ConditionTrue,
@@ -327,7 +330,7 @@ func TestDeadMemberOnALivingHost(t *testing.T) {
 	g.Expect(member.Status).To(Equal(metav1.ConditionFalse))
 
 	long := member.DeepCopy()
-	long.LastTransitionTime = metav1.NewTime(time.Now().Add(-11 * time.Minute))
+	long.LastTransitionTime = metav1.NewTime(time.Now().Add(-time.Hour))
 	machine := w.machine(names[1])
 	machine.SetConditions(append([]metav1.Condition{*long}, otherConditions(machine, long.Type)...))
 	g.Expect(w.mgmt.Status().Update(t.Context(), machine)).To(Succeed())
@@ -338,6 +341,12 @@ func TestDeadMemberOnALivingHost(t *testing.T) {
 	w.etcd.members[1].Alarms = nil
 	w.once()
 	g.Expect(w.machine(names[1]).DeletionTimestamp).To(BeNil(), "its silence begins with the room that was made")
+	for range 2 {
+		clock.SetTime(clock.Now().Add(4 * time.Minute))
+		w.once()
+		g.Expect(w.machine(names[1]).DeletionTimestamp).To(BeNil(), "it may be starting again")
+	}
+	clock.SetTime(clock.Now().Add(4 * time.Minute))
 	w.once()
 	g.Expect(w.machine(names[1]).DeletionTimestamp).NotTo(BeNil())
 	g.Expect(w.plane().Status.LastRemediation.Machine).To(Equal(names[1]))

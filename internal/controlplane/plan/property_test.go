@@ -236,8 +236,12 @@ func (w *world) nobodyWaitsFor(t *rapid.T, step controlplane.Step) {
 
 func (w *world) order(t *rapid.T) controlplane.Step {
 	s := w.look()
-	step := Assess(s).Step
+	assessment := Assess(s)
+	step := assessment.Step
 	t.Logf("%s; %s", tell(step), census(w))
+	if rash := calledDeadEarly(s, assessment.Unhealthy); rash != "" {
+		t.Fatalf("broken promise: %s", rash)
+	}
 	if together := awayTogether(s); together != "" && w.Initialized && step.Kind == controlplane.DeleteMachine &&
 		step.Remediates != "" && mayBeBack(s, step.Remediates) {
 		t.Fatalf("%s\nbroken promise: replaced although %s", tell(step), together)

@@ -14,8 +14,9 @@ import (
 )
 
 const (
-	// memberDeadline is how long a Machine may be without a healthy voter, while its host answers, until it is replaced.
-	// It is longer than a large database takes to be copied, and than a host takes from its first answer to its last pod.
+	// memberDeadline is how long a Machine may be without a healthy voter, while its host answers, until it is replaced;
+	// a voter that is dead, without a word from it. It is longer than a large database takes to be copied, and than a
+	// host takes from its first answer to its last pod.
 	memberDeadline = 10 * time.Minute
 	// firstBackOff and longestBackOff lie between two attempts where nobody but us says that a Machine is ill, and the
 	// spec sets no retry period: a mistake in the spec would else reset every free host, one after the other, without a
@@ -84,11 +85,16 @@ func (s facts) memberUnhealthyReason(machine controlplane.Machine) (reason, mess
 	if health.AnswersSince.After(since) {
 		since = health.AnswersSince
 	}
-	if s.Remediation.Now.Sub(since) < memberDeadline {
+	ill, member, state := s.Remediation.Now.Sub(since), s.memberOf(machine), s.memberState(machine)
+	if state == quorum.MemberDead {
+		// It may have been slow or full for hours before it fell silent, and voted all the while.
+		ill = min(ill, member.Silent)
+	}
+	if ill < memberDeadline {
 		return "", ""
 	}
 	stamp := since.UTC().Format(time.RFC3339)
-	switch member, state := s.memberOf(machine), s.memberState(machine); {
+	switch {
 	case state == quorum.MemberNone:
 		return controlplane.UnhealthyMemberMissing,
 			fmt.Sprintf("it has had no etcd member since %s, though its host answers", stamp)

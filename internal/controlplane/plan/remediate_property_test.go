@@ -96,7 +96,24 @@ func TestRemediationPromises(t *testing.T) {
 				t.Fatalf("%s is to be left alone", target.Machine.Name)
 			}
 		}
+		if rash := calledDeadEarly(s, unhealthy); rash != "" {
+			t.Fatal(rash)
+		}
 	})
+}
+
+// calledDeadEarly says which Machine is to be replaced for a dead member that fell silent less than ten minutes ago,
+// however long it was ill before; empty when there is none.
+func calledDeadEarly(s controlplane.State, unhealthy []controlplane.UnhealthyMachine) string {
+	for _, target := range unhealthy {
+		for _, member := range s.Etcd.Members {
+			if target.Reason == controlplane.UnhealthyMemberDead && member.Machine == target.Machine.Name &&
+				member.Silent < 10*time.Minute {
+				return fmt.Sprintf("the member of %s is called dead, and fell silent %s ago", member.Machine, member.Silent)
+			}
+		}
+	}
+	return ""
 }
 
 // agree reports whether a quorum confirmed the list of members. It is judged here without the words of what is tested.
