@@ -26,7 +26,8 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
 )
 
-// lossGrace is how long a quorum may be away, as while etcd elects, until it is said to be lost.
+// lossGrace is how long a quorum may be away, as while etcd elects, until it is said to be lost. It is counted from the
+// reading that missed it first: the condition may have been False for days beside one dead member.
 const lossGrace = time.Minute
 
 // forgetAttempt takes the annotation off whose attempt a Machine carries by now.
@@ -209,15 +210,16 @@ func (s *summary) setRemediating() {
 	}
 }
 
-// lostQuorum says in words that the quorum is lost; empty while it is there, or was a moment ago.
+// lostQuorum says in words that the quorum is lost; empty while it is there, or was a moment ago. What is said already
+// stays, also after a restart, which forgets since when it has been so.
 func (s *summary) lostQuorum() string {
 	loss := s.assessment.QuorumLoss
 	if loss == nil {
 		return ""
 	}
-	before := conditions.Get(s.controlPlane, controlplanev1.ControlPlaneEtcdClusterHealthyCondition)
-	if !loss.ForGood && (before == nil || before.Status == metav1.ConditionTrue ||
-		s.now.Sub(before.LastTransitionTime.Time) < lossGrace) {
+	said := conditions.GetReason(s.controlPlane,
+		controlplanev1.ControlPlaneEtcdClusterHealthyCondition) == controlplanev1.QuorumLostReason
+	if !loss.ForGood && !said && s.NoQuorum < lossGrace {
 		return ""
 	}
 	return sentence(loss.Message) + ". " + loss.WayOut

@@ -396,36 +396,74 @@ func TestCorrelatedLossSuspends(t *testing.T) {
 	g.Expect(w.machine(names[2]).DeletionTimestamp).NotTo(BeNil(), "one that is alone with its loss is replaced")
 }
 
-// A quorum that is lost is said to be lost, and nothing is done about it.
+// A quorum that is lost is said to be lost, and nothing is done about it. An election is no loss, however long one
+// member has been dead before, so it is said when the quorum was away for a minute. It stays said when the manager
+// starts again.
 func TestLostQuorumIsSaid(t *testing.T) {
 	w, names := three(t)
-	g := w.g
+	g, clock := w.g, clocktesting.NewFakePassiveClock(time.Now())
+	w.r.Clock = clock
 	w.spareHost()
-	w.etcd.noQuorum = true
-	for i, name := range names {
-		w.etcd.members[i].Leader, w.etcd.members[i].Answers, w.etcd.members[i].Problem = false, false, "it sees no leader"
-		w.mark(name)
+	elects := func(elects bool) {
+		w.etcd.noQuorum = elects
+		for i := range w.etcd.members {
+			member := &w.etcd.members[i]
+			member.Leader, member.Answers, member.Problem = !elects && i == 0, !elects && i != 2, "it sees no leader"
+		}
 	}
-	w.reconcile()
-	g.Expect(w.condition(controlplanev1.ControlPlaneAvailableCondition).Reason).
-		NotTo(Equal(controlplanev1.QuorumLostReason),
-			"etcd may be electing a leader")
+	both := []string{controlplanev1.ControlPlaneAvailableCondition,
+		controlplanev1.ControlPlaneEtcdClusterHealthyCondition}
+	saysNothing := func(why string) {
+		t.Helper()
+		for _, condition := range both {
+			g.Expect(w.condition(condition).Reason).NotTo(Equal(controlplanev1.QuorumLostReason), why)
+		}
+	}
+	elects(false)
+	w.once()
 	plane := w.plane()
 	for i := range plane.Status.Conditions {
 		if plane.Status.Conditions[i].Type == controlplanev1.ControlPlaneEtcdClusterHealthyCondition {
-			plane.Status.Conditions[i].LastTransitionTime = metav1.NewTime(time.Now().Add(-2 * time.Minute))
+			g.Expect(plane.Status.Conditions[i].Status).To(Equal(metav1.ConditionFalse))
+			plane.Status.Conditions[i].LastTransitionTime = metav1.NewTime(time.Now().Add(-48 * time.Hour))
 		}
 	}
 	g.Expect(w.mgmt.Status().Update(t.Context(), plane)).To(Succeed())
-	w.reconcile()
-	for _, condition := range []string{controlplanev1.ControlPlaneAvailableCondition,
-		controlplanev1.ControlPlaneEtcdClusterHealthyCondition} {
-		g.Expect(w.condition(condition)).To(And(HaveField("Status", metav1.ConditionFalse),
-			HaveField("Reason", controlplanev1.QuorumLostReason), HaveField("Message", ContainSubstring("disaster-recovery"))))
+	elects(true)
+	w.once()
+	saysNothing("etcd may be electing a leader")
+	clock.SetTime(clock.Now().Add(59 * time.Second))
+	elects(false)
+	w.once()
+	saysNothing("it has elected one")
+
+	elects(true)
+	for _, name := range names {
+		w.mark(name)
 	}
+	w.once()
+	clock.SetTime(clock.Now().Add(59 * time.Second))
+	w.reconcile()
+	saysNothing("it is another election")
+	clock.SetTime(clock.Now().Add(time.Second))
+	w.reconcile()
+	said := func() {
+		t.Helper()
+		for _, condition := range both {
+			g.Expect(w.condition(condition)).To(And(HaveField("Status", metav1.ConditionFalse),
+				HaveField("Reason", controlplanev1.QuorumLostReason), HaveField("Message", ContainSubstring("disaster-recovery"))))
+		}
+	}
+	said()
+	w.r.history.Forget(w.plane().UID)
+	w.once()
+	said()
 	g.Expect(w.machines()).To(HaveLen(3))
 	for _, name := range names {
 		g.Expect(w.machine(name).DeletionTimestamp).To(BeNil())
 	}
 	g.Expect(w.etcd.removed).To(BeEmpty())
+	elects(false)
+	w.once()
+	saysNothing("it is back")
 }

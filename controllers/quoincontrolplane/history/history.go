@@ -32,6 +32,8 @@ type History struct {
 type Past struct {
 	// Unhealthy says since when etcd members, by their ids, are not healthy and come no further.
 	Unhealthy Since[Standstill]
+	// NoQuorum says since when no quorum of etcd's voters is healthy.
+	NoQuorum Since[struct{}]
 	// Undrained says since when the drains of Machines, by their names, look skipped.
 	Undrained Since[string]
 	// Ahead says since when times that were written down, as seconds of Unix, are seen to lie ahead of the clock, which
@@ -67,7 +69,8 @@ func (h *History) Remember(controlPlane types.UID, past Past) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	delete(h.past, controlPlane)
-	if len(past.Unhealthy.since)+len(past.Undrained.since)+len(past.Ahead.since) == 0 && past.Snapshot == (Request{}) {
+	if len(past.Unhealthy.since)+len(past.NoQuorum.since)+len(past.Undrained.since)+len(past.Ahead.since) == 0 &&
+		past.Snapshot == (Request{}) {
 		return
 	}
 	if h.past == nil {

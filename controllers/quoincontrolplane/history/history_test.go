@@ -132,6 +132,9 @@ func TestThePastIsAValue(t *testing.T) {
 	requested := Past{Snapshot: Request{Made: now}}
 	h.Remember("plane", requested)
 	g.Expect(h.Past("plane").Snapshot).To(Equal(requested.Snapshot))
+	lost := Past{NoQuorum: Since[struct{}]{}.Note(now, []struct{}{{}})}
+	h.Remember("plane", lost)
+	g.Expect(h.Past("plane").NoQuorum).To(Equal(lost.NoQuorum))
 	h.Remember("plane", Past{})
 	g.Expect(h.past).To(BeEmpty())
 }

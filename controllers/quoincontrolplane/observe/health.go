@@ -242,6 +242,25 @@ func noteUnhealthy(
 	return since
 }
 
+// noteNoQuorum returns since when no quorum of voters is healthy, and for how long by now. So it is for a moment
+// whenever etcd elects a leader. A reading that failed proves nothing, so what was seen before it still counts.
+func noteNoQuorum(
+	past history.Since[struct{}], m quorum.Membership, now time.Time,
+) (since history.Since[struct{}], lasts time.Duration) {
+	if !m.Known {
+		return past, 0
+	}
+	var lost []struct{}
+	if !m.Agreed && !m.Count().Quorate() {
+		lost = append(lost, struct{}{})
+	}
+	since = past.Note(now, lost)
+	if first, noted := since.Of(struct{}{}); noted {
+		lasts = now.Sub(first)
+	}
+	return since, lasts
+}
+
 // debounceDrains makes Machines of which a skipped drain is not to be believed yet such that are drained, and returns
 // since when drains look skipped, and whether there is any that is not believed.
 func debounceDrains(

@@ -151,6 +151,36 @@ func TestAVoterThatHangsStaysWhatItIsWhileItDoesNotSay(t *testing.T) {
 	g.Expect(state(71, quorum.Member{})).To(Equal(quorum.MemberDead))
 }
 
+// A quorum is away from the first reading in which too few voters were healthy, and nobody agreed, to the first in
+// which that is over. A reading that failed, or a manager that was frozen for an hour, counts for nothing.
+func TestAQuorumIsAwayFromTheFirstReadingThatMissedIt(t *testing.T) {
+	g := NewWithT(t)
+	past, start := history.Since[struct{}]{}, time.Now()
+	away := func(at time.Duration, m quorum.Membership) (lasts time.Duration) {
+		past, lasts = noteNoQuorum(past, m, start.Add(at))
+		return lasts
+	}
+	of := func(agreed bool, healthy ...bool) quorum.Membership {
+		m := quorum.Membership{Known: true, Agreed: agreed}
+		for _, each := range healthy {
+			m.Members = append(m.Members, quorum.Member{Healthy: each})
+		}
+		return m
+	}
+	lost := of(false, true, false, false)
+	g.Expect(away(0, of(true, true, true, false))).To(BeZero())
+	g.Expect(away(time.Hour, lost)).To(BeZero())
+	g.Expect(away(time.Hour+time.Minute, lost)).To(Equal(time.Minute))
+	g.Expect(away(time.Hour+2*time.Minute, quorum.Membership{})).To(BeZero())
+	g.Expect(away(time.Hour+3*time.Minute, lost)).To(Equal(3 * time.Minute))
+	for _, between := range []quorum.Membership{of(true, true, true, false), of(false, true, true, false)} {
+		away(time.Hour+4*time.Minute, between)
+		g.Expect(away(time.Hour+5*time.Minute, lost)).To(BeZero())
+		g.Expect(away(time.Hour+6*time.Minute, lost)).To(Equal(time.Minute))
+	}
+	g.Expect(away(3*time.Hour, lost)).To(BeZero())
+}
+
 // Cluster API tells where it has come to a moment before it tells that it has drained: nothing is evicted for that.
 func TestASkippedDrainIsBelievedWhenItStaysSo(t *testing.T) {
 	g := NewWithT(t)
