@@ -97,6 +97,37 @@ func TestWhatIsSoGoesOnWhileItIsSeen(t *testing.T) {
 	g.Expect(since(at, "a")).To(HaveKeyWithValue("a", start.Add(at)))
 }
 
+// Of a part of which nobody is sure now what was known stays, and nothing begins by it. It goes on once somebody is
+// sure again, unless that took too long, or it was seen to be over.
+func TestWhatNobodyIsSureOfStaysForAWhile(t *testing.T) {
+	g := NewWithT(t)
+	c, start := Since[string]{}, time.Now()
+	since := func(at time.Duration, parts []string, unsure ...string) time.Duration {
+		c = c.Note(start.Add(at), parts, unsure...)
+		first, noted := c.Of("a")
+		if !noted {
+			return -1
+		}
+		return first.Sub(start)
+	}
+	sure := []string{"a"}
+	g.Expect(since(0, nil, "a")).To(BeEquivalentTo(-1), "nothing begins")
+	g.Expect(c).To(BeZero())
+	g.Expect(since(time.Minute, sure)).To(Equal(time.Minute))
+	g.Expect(since(2*time.Minute, []string{"b"}, "a")).To(Equal(time.Minute))
+	g.Expect(c.Parts()).To(ConsistOf("a", "b"))
+	g.Expect(since(5*time.Minute, nil, "a")).To(Equal(time.Minute))
+	g.Expect(since(6*time.Minute, sure)).To(Equal(time.Minute), "within five minutes somebody is sure again")
+	g.Expect(since(8*time.Minute, nil, "a")).To(Equal(time.Minute))
+	g.Expect(since(11*time.Minute, nil, "a")).To(Equal(time.Minute))
+	g.Expect(since(11*time.Minute+1, nil, "a")).To(BeEquivalentTo(-1), "it took longer")
+	g.Expect(since(12*time.Minute, sure)).To(Equal(12 * time.Minute))
+	g.Expect(since(13*time.Minute, nil)).To(BeEquivalentTo(-1), "it is over")
+	g.Expect(since(14*time.Minute, nil, "a")).To(BeEquivalentTo(-1))
+	g.Expect(since(15*time.Minute, sure)).To(Equal(15 * time.Minute))
+	g.Expect(since(14*time.Minute, nil, "a")).To(BeEquivalentTo(-1), "the clock was set back")
+}
+
 // What one observation hands to the next is that one's alone: no attempt that is made meanwhile changes what was handed
 // out. What it forgets of its Machines is forgotten, and nothing is kept of a control plane with which all is well.
 func TestThePastIsAValue(t *testing.T) {

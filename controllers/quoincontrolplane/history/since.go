@@ -11,41 +11,51 @@ import (
 
 // Since says since when something has been so with parts of a control plane. It is a value: to note is to make another
 // one.
-type Since[K comparable] struct {
-	since map[K]time.Time
-	noted time.Time
-}
+type Since[K comparable] struct{ since map[K]span }
+
+// span is from when it was first seen to be so until when it was last.
+type span struct{ first, last time.Time }
 
 // longestGap may lie between two observations of which the second goes on with the first. Nobody knows what was in a
 // longer one, such as a pause: two misses an hour apart are no hour of silence. The idlest control plane is observed
 // several times within it.
 const longestGap = 5 * time.Minute
 
-// Note is what is known once these are the parts with which it is so now. All others begin anew, and so does everything
-// after a gap, or when the clock was set back.
-func (s Since[K]) Note(now time.Time, parts []K) Since[K] {
-	if len(parts) == 0 {
-		return Since[K]{}
-	}
-	before, after := s.since, make(map[K]time.Time, len(parts))
-	if gap := now.Sub(s.noted); gap < 0 || gap > longestGap {
-		before = nil
+// Note is what is known once these are the parts with which it is so now, and the unsure ones those with which it may
+// be: what was known of an unsure part stays, and nothing begins. All others begin anew, and so does each part after a
+// gap in which nobody was sure of it, or when the clock was set back.
+func (s Since[K]) Note(now time.Time, parts []K, unsure ...K) Since[K] {
+	after := make(map[K]span, len(parts)+len(unsure))
+	for _, part := range unsure {
+		if known, goesOn := s.at(part, now); goesOn {
+			after[part] = known
+		}
 	}
 	for _, part := range parts {
-		first, seen := before[part]
-		if !seen {
-			first = now
+		known, goesOn := s.at(part, now)
+		if !goesOn {
+			known.first = now
 		}
-		after[part] = first
+		after[part] = span{first: known.first, last: now}
 	}
-	return Since[K]{since: after, noted: now}
+	if len(after) == 0 {
+		return Since[K]{}
+	}
+	return Since[K]{since: after}
 }
 
-// Of reports since when it has been so with a part, if it is.
+// at is what is known of a part, and whether that goes on now.
+func (s Since[K]) at(part K, now time.Time) (known span, goesOn bool) {
+	known, noted := s.since[part]
+	gap := now.Sub(known.last)
+	return known, noted && gap >= 0 && gap <= longestGap
+}
+
+// Of reports since when it has been so with a part, if it is, or may still be.
 func (s Since[K]) Of(part K) (time.Time, bool) {
-	first, noted := s.since[part]
-	return first, noted
+	known, noted := s.since[part]
+	return known.first, noted
 }
 
-// Parts are those with which it was so when that was noted last.
+// Parts are those with which it was so, or may have been, when that was noted last.
 func (s Since[K]) Parts() []K { return slices.Collect(maps.Keys(s.since)) }

@@ -210,9 +210,10 @@ func AttemptFrom(value string) *controlplane.Attempt {
 // noteUnhealthy adds to the members of a control plane how long they have not been healthy, by what is known of that
 // from before, and returns what is known of it now. A reading that failed proves nothing about the members, so silence
 // before it still counts; a member that was seen healthy begins anew, and so does one that hangs and has come further,
-// for its disk is slow and no more, one whose database is full, which votes all the same, and one that nobody could
-// ask. While no voter agrees to anything each of them may be the one that is well, so nobody's silence counts. How far
-// one has come it says itself, and not always: until it does it has come no further, and no less.
+// for its disk is slow and no more, and one whose database is full, which votes all the same. One that nobody could ask
+// is silent for no time, because it may vote; once it is asked again in time its silence goes on, because it was not
+// seen healthy either. While no voter agrees to anything each of them may be the one that is well, so nobody's silence
+// counts. How far one has come it says itself, and not always: until it does it has come no further, and no less.
 func noteUnhealthy(
 	past history.Since[history.Standstill], m *quorum.Membership, now time.Time,
 ) history.Since[history.Standstill] {
@@ -226,16 +227,20 @@ func noteUnhealthy(
 	standstill := func(member quorum.Member) history.Standstill {
 		return history.Standstill{Member: member.ID, Progress: cmp.Or(member.Progress, came[member.ID])}
 	}
-	var unhealthy []history.Standstill
+	var unhealthy, unasked []history.Standstill
 	for _, member := range m.Members {
-		if m.Agreed && member.Failing() {
+		switch {
+		case !m.Agreed:
+		case member.Failing():
 			unhealthy = append(unhealthy, standstill(member))
+		case member.Unasked && !member.Healthy && !member.Full:
+			unasked = append(unasked, standstill(member))
 		}
 	}
-	since := past.Note(now, unhealthy)
+	since := past.Note(now, unhealthy, unasked...)
 	for i := range m.Members {
 		member := &m.Members[i]
-		if first, noted := since.Of(standstill(*member)); noted {
+		if first, noted := since.Of(standstill(*member)); noted && member.Failing() {
 			member.Silent, member.Progress = now.Sub(first), standstill(*member).Progress
 		}
 	}

@@ -103,6 +103,53 @@ func TestAFullDatabaseIsNoSilence(t *testing.T) {
 	}
 }
 
+// A voter without a Machine that is silent is one that nobody could ask as soon as another voter is late in one
+// reading. It is silent for no time then, and its silence goes on in the next one. It does not go on over a longer
+// time, in which it may have voted, nor once it was heard, or nobody agreed.
+func TestSilenceGoesOnAfterAReadingThatCouldNotAsk(t *testing.T) {
+	g := NewWithT(t)
+	past, start := history.Since[history.Standstill]{}, time.Now()
+	silent, unasked := quorum.Member{ID: 7}, quorum.Member{ID: 7, Unasked: true}
+	at := func(at time.Duration, agreed bool, member quorum.Member) quorum.Member {
+		m := &quorum.Membership{Known: true, Agreed: agreed, Members: []quorum.Member{{ID: 1, Healthy: true}, member}}
+		past = noteUnhealthy(past, m, start.Add(at))
+		return m.Members[1]
+	}
+	for i := range 10 {
+		minute := time.Duration(i) * time.Minute
+		g.Expect(at(minute, true, silent).Silent).To(Equal(minute))
+		late := at(minute+30*time.Second, true, unasked)
+		g.Expect(late.Silent).To(BeZero())
+		g.Expect(late.State(0)).To(Equal(quorum.MemberUnasked))
+	}
+	g.Expect(at(10*time.Minute, true, silent).Silent).To(Equal(10 * time.Minute))
+
+	type reading struct {
+		agreed bool
+		member quorum.Member
+	}
+	for name, between := range map[string]reading{
+		"it is heard":               {true, quorum.Member{ID: 7, Healthy: true}},
+		"its database is full":      {true, quorum.Member{ID: 7, Full: true, Unasked: true}},
+		"nobody agrees":             {false, silent},
+		"nobody agrees, or asks it": {false, unasked},
+	} {
+		past = history.Since[history.Standstill]{}
+		at(0, true, silent)
+		g.Expect(at(time.Minute, true, silent).Silent).To(Equal(time.Minute))
+		at(2*time.Minute, between.agreed, between.member)
+		g.Expect(at(3*time.Minute, true, silent).Silent).To(BeZero(), name)
+	}
+	past = history.Since[history.Standstill]{}
+	at(0, true, silent)
+	at(4*time.Minute, true, unasked)
+	at(6*time.Minute, true, unasked)
+	g.Expect(at(7*time.Minute, true, silent).Silent).To(BeZero(), "for longer nobody could ask")
+	past = history.Since[history.Standstill]{}
+	at(0, true, unasked)
+	g.Expect(at(time.Minute, true, silent).Silent).To(BeZero(), "it does not begin with one that could not ask")
+}
+
 // A voter that hangs and goes on now and then has a slow disk. Silence counts in readings in which others agreed.
 func TestAVoterIsStuckWhenItComesNoFurtherWhileOthersAgree(t *testing.T) {
 	g := NewWithT(t)
