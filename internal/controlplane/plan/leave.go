@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/quorum"
@@ -285,8 +286,8 @@ func replaceFirst(s facts, leaving controlplane.Machine, verdict quorum.Verdict)
 // nobody but remediation takes away, and one that nobody can help must not keep others from help. Only what casts no
 // vote goes: that leaves no gap which the departure of a kept Machine could make larger, and a kept one stays as long
 // as its own verdict says so. For what votes a replacement comes first, in the one place that there is for it. Nothing
-// goes while a departure makes progress, for it ends by itself. Where remediation waits, what is kept says for what: it
-// may wait for the same, and remediation names the way out.
+// goes while a departure makes progress, for it ends by itself. Where remediation waits, or a member without a Machine
+// is waited for, what is kept says for what: it may wait for the same, and they name the way out.
 func unblock(s facts, kept []*controlplane.Step) *controlplane.Step {
 	if slices.ContainsFunc(kept, func(step *controlplane.Step) bool {
 		return step.Reason != controlplane.ReasonQuorum && step.Reason != controlplane.ReasonNoSpareHost &&
@@ -298,24 +299,25 @@ func unblock(s facts, kept []*controlplane.Step) *controlplane.Step {
 	if s.first(reportQuorumLoss, requireReachability) != nil {
 		return nil
 	}
-	if step := dropOrphanedMembers(s); step != nil && !step.Waiting() {
-		return step
+	orphaned := dropOrphanedMembers(s)
+	if orphaned != nil && !orphaned.Waiting() {
+		return orphaned
 	}
 	step := remediate(s)
-	if step == nil {
-		return nil
-	}
-	if s.castsNoVote(step) {
+	switch {
+	case step == nil:
+	case s.castsNoVote(step):
 		return step
-	}
-	switch step.Kind {
-	case controlplane.Wait:
+	case step.Kind == controlplane.Wait:
 		kept[0].Message += ". " + step.Message
-	case controlplane.CreateMachine, controlplane.AllowHostClaim, controlplane.UpdateKubeadmConfig,
-		controlplane.PrepullAddons:
+	case step.Kind == controlplane.CreateMachine, step.Kind == controlplane.AllowHostClaim,
+		step.Kind == controlplane.UpdateKubeadmConfig, step.Kind == controlplane.PrepullAddons:
 		if s.present() <= s.Replicas && beforeAnything(s) == nil {
 			return step
 		}
+	}
+	if orphaned != nil && !strings.Contains(kept[0].Message, orphaned.Message) {
+		kept[0].Message += ". " + orphaned.Message
 	}
 	return nil
 }
