@@ -545,10 +545,7 @@ func TestNoHookOutlivesItsPolicy(t *testing.T) {
 	t.Run("a Machine is remediated", func(t *testing.T) {
 		w := newDraining(t, quoinv1.RolloutDrain{}, 0)
 		w.reconcile()
-		machine := w.machine("new-0")
-		conditions.Set(machine, metav1.Condition{Type: clusterv1.MachineOwnerRemediatedCondition,
-			Status: metav1.ConditionFalse, Reason: "Test"})
-		w.Expect(w.client.Status().Update(t.Context(), machine)).To(Succeed())
+		w.remediated("new-0")
 		w.reconcile()
 		w.Expect(w.hooks("new-0")).To(BeEmpty())
 		w.Expect(w.hooks("new-1")).To(Equal(both))
@@ -557,10 +554,7 @@ func TestNoHookOutlivesItsPolicy(t *testing.T) {
 		w := newDraining(t, quoinv1.RolloutDrain{}, 0)
 		w.reconcile()
 		w.Expect(w.tainted("old-0")).To(BeTrue())
-		machine := w.machine("old-0")
-		conditions.Set(machine, metav1.Condition{Type: clusterv1.MachineOwnerRemediatedCondition,
-			Status: metav1.ConditionFalse, Reason: "Test"})
-		w.Expect(w.client.Status().Update(t.Context(), machine)).To(Succeed())
+		w.remediated("old-0")
 		w.reconcile()
 		w.Expect(w.hooks("old-0")).To(BeEmpty())
 		w.Expect(w.client.Delete(t.Context(), w.policy())).To(Succeed())
@@ -577,6 +571,15 @@ func TestNoHookOutlivesItsPolicy(t *testing.T) {
 		w.reconcile()
 		w.Expect(w.tainted("old-0")).To(BeFalse())
 	})
+}
+
+// remediated has Cluster API say that the Machine's owner is to remediate it.
+func (w *draining) remediated(name string) {
+	w.t.Helper()
+	machine := w.machine(name)
+	conditions.Set(machine, metav1.Condition{Type: clusterv1.MachineOwnerRemediatedCondition,
+		Status: metav1.ConditionFalse, Reason: "Test"})
+	w.Expect(w.client.Status().Update(w.t.Context(), machine)).To(Succeed())
 }
 
 // However many Nodes do not answer, one reconcile asks them for no longer than ten seconds, after every Machine was let

@@ -43,7 +43,8 @@ var unalerted = map[string][]string{
 		"MaxUnavailable", "Tainting", "Interval", "PostDrainDelay", "DrainStarted", "Drained", "NoNode", "NotDrained",
 		"DrainTimeout", "ScheduledForUpdate", "NotScheduledForUpdate", "Remediated", "ReplacementFirst", "OnTime",
 		"NoConflict", "NothingRolledBack"},
-	"what takes too long of it is a reason of Stalled": {"Provisioning", "NotHealthy", "Evicting", "Validating", "NoMachineMade"},
+	"what takes too long of it is a reason of Stalled": {"Provisioning", "NotHealthy", "Evicting", "Validating",
+		"NoMachineMade"},
 	"a failure domain takes hours to leave; its drains are reasons of Stalled, its hosts say what ails them": {
 		"WaitingForWave"},
 	"an upgrade of a control plane takes hours; conditions of the Cluster say what ails it": {

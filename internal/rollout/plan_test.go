@@ -424,8 +424,8 @@ func TestWhatIsSaidOfAPool(t *testing.T) {
 		*planner
 		pool *rules
 	}
-	const idle = "NoMachineMade: Cluster API is to make or delete a Machine, and the conditions of MachineDeployment blue and " +
-		"its MachineSets, and their events, say what keeps it from that"
+	const idle = "NoMachineMade: Cluster API is to make or delete a Machine, and the conditions of MachineDeployment " +
+		"blue and its MachineSets, and their events, say what keeps it from that"
 	none := func(given) {}
 	one := func(action Action, reason Reason) []Decision { return []Decision{said(action, reason)} }
 	for name, c := range map[string]struct {
