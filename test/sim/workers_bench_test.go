@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"k8s.io/utils/ptr"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util/conditions"
 
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
@@ -36,33 +37,50 @@ func (w workerCost) requests() float64 { return float64(w.ours) / float64(w.mach
 
 // BenchmarkReplacedWorker replaces pools on simulated hosts by Cluster API's own controllers, in turn as they do it alone,
 // and under a RolloutPolicy that takes no time of its own: no soak, nobody who is asked. A tenth surges.
-// QUOIN_BENCH_WORKERS has the sizes of the pools, 10 when unset.
+// QUOIN_BENCH_WORKERS has the sizes of the pools, 10 when unset. QUOIN_BENCH_REPLACED has how many Machines of a larger
+// pool are replaced each time, in the midst of a rollout that begins anew afterwards: all of a thousand take hours.
 func BenchmarkReplacedWorker(b *testing.B) {
+	part := number(b, cmp.Or(os.Getenv("QUOIN_BENCH_REPLACED"), strconv.Itoa(math.MaxInt32)))
 	for _, word := range strings.Fields(cmp.Or(os.Getenv("QUOIN_BENCH_WORKERS"), "10")) {
-		size, err := strconv.Atoi(word)
-		if err != nil {
-			b.Fatalf("QUOIN_BENCH_WORKERS has sizes of pools, such as \"10 100\": %v", err)
-		}
-		b.Run(fmt.Sprint(size), func(b *testing.B) {
+		size := number(b, word)
+		b.Run(word, func(b *testing.B) {
 			var alone, led workerCost
 			court := newWorkerBench(b, size)
+			entire := size <= part
 			b.ResetTimer()
 			for range b.N {
-				court.measure(&alone, size)
+				court.measure(&alone, size, part)
+				if !entire {
+					court.patchPool("amber", `{"spec":{"paused":true}}`)
+					court.until("being at rest", court.lacksRest)
+				}
 				court.addPolicy(func(spec *quoinv1.RolloutPolicySpec) { spec.SoakSeconds, spec.Drain = ptr.To[int32](0), nil })
-				court.until("being up to date", func() string {
-					if reason := conditions.GetReason(court.policy(), quoinv1.RolloutPolicyProgressingCondition); reason != quoinv1.UpToDateReason {
-						return reason
+				court.until("being looked at", func() string {
+					reason := conditions.GetReason(court.policy(), quoinv1.RolloutPolicyProgressingCondition)
+					if reason == quoinv1.UpToDateReason || reason != "" && !entire {
+						return ""
 					}
-					return ""
+					return "Progressing: " + reason
 				})
-				court.measure(&led, size)
+				court.measure(&led, size, part)
+				if !entire {
+					break // it is not whole any more, and what it costs is known
+				}
 				court.withoutPolicy()
 			}
 			b.StopTimer()
 			reportWorkers(b, alone, led, float64(atOnce(size)))
 		})
 	}
+}
+
+func number(b *testing.B, word string) int {
+	b.Helper()
+	n, err := strconv.Atoi(word)
+	if err != nil || n < 1 {
+		b.Fatalf("QUOIN_BENCH_WORKERS has sizes of pools, such as \"10 100\", and QUOIN_BENCH_REPLACED one number, and not %q", word)
+	}
+	return n
 }
 
 // atOnce is how many Machines of a pool surge, which is a round.
@@ -79,23 +97,78 @@ func newWorkerBench(b *testing.B, size int) *court {
 	court.patience = whole + time.Duration(size)*time.Minute
 	court.pause = 250*time.Millisecond + time.Duration(size)*time.Millisecond
 	court.untilWhole("coming up")
-	court.addPool("amber", int32(size)) //nolint:gosec // small numbers
-	court.patchPool("amber", surgeBy(surging))
-	court.until("amber", func() string { return court.lacksPool("amber", time.Time{}, size) })
+	// What comes up at once shares the cores.
+	const most = 100
+	for have := min(size, most); ; have = min(size, have+most) {
+		if have <= most {
+			court.addPool("amber", int32(have)) //nolint:gosec // small numbers
+			court.patchPool("amber", surgeBy(surging))
+		} else {
+			court.patchPool("amber", fmt.Sprintf(`{"spec":{"replicas":%d}}`, have))
+		}
+		court.untilAvailable(fmt.Sprintf("amber of %d", have), time.Time{}, have)
+		if have == size {
+			break
+		}
+	}
 	court.until("order", func() string { return court.lacksOrder(false) })
 	return court
 }
 
-// measure one rollout of the pool amber.
-func (c *court) measure(cost *workerCost, size int) {
+// lacksRest says which Machine comes or goes.
+func (c *court) lacksRest() string {
+	machines, _ := c.workers("amber", time.Now().Add(time.Hour))
+	for i := range machines {
+		if !machines[i].DeletionTimestamp.IsZero() || !conditions.IsTrue(&machines[i], clusterv1.MachineAvailableCondition) {
+			return machines[i].Name + " comes or goes"
+		}
+	}
+	return ""
+}
+
+// untilAvailable waits for so many Machines of the pool amber that were made since then, and says how many there are.
+func (c *court) untilAvailable(what string, since time.Time, want int) {
+	c.t.Helper()
+	begin := time.Now()
+	said := begin
+	c.until(what, func() string {
+		_, young := c.workers("amber", since)
+		young = slices.DeleteFunc(young, func(machine clusterv1.Machine) bool {
+			return !conditions.IsTrue(&machine, clusterv1.MachineAvailableCondition)
+		})
+		if len(young) >= want {
+			return ""
+		}
+		lack := fmt.Sprintf("%d of %d are available after %s", len(young), want, time.Since(begin).Round(time.Second))
+		if time.Since(said) > 2*time.Minute {
+			said = time.Now()
+			c.t.Log(lack)
+		}
+		return lack
+	})
+}
+
+// measure one rollout of the pool amber, or of a large one that part which is replaced after the first round: as many are
+// on their way when it begins as when it ends.
+func (c *court) measure(cost *workerCost, size, part int) {
 	c.t.Helper()
 	ours, upstream, kinds := c.site.Manager().Requests(), c.site.Upstream().Requests(), c.site.Manager().Kinds()
 	edit, begin := c.rollOut("amber"), time.Now()
-	c.until("amber", func() string { return c.lacksPool("amber", edit, size) })
-	cost.machines += size
-	cost.time += time.Since(begin)
-	// What leaves last is part of it.
-	c.until("  order", func() string { return c.lacksOrder(false) })
+	if size <= part {
+		part = size
+		c.until("amber", func() string { return c.lacksPool("amber", edit, size) })
+		cost.time += time.Since(begin)
+		// What leaves last is part of it.
+		c.until("  order", func() string { return c.lacksOrder(false) })
+	} else {
+		c.patchPool("amber", `{"spec":{"paused":false}}`)
+		c.untilAvailable("the first round", edit, atOnce(size))
+		ours, upstream, kinds = c.site.Manager().Requests(), c.site.Upstream().Requests(), c.site.Manager().Kinds()
+		begin = time.Now()
+		c.untilAvailable("the part that is measured", edit, atOnce(size)+part)
+		cost.time += time.Since(begin)
+	}
+	cost.machines += part
 	cost.ours += c.site.Manager().Requests() - ours
 	cost.upstream += c.site.Upstream().Requests() - upstream
 	if cost.kinds == nil {
