@@ -97,5 +97,7 @@ func restConfig(kubeconfig string) (*rest.Config, error) {
 	}
 	config.QPS, config.Burst = 100, 200
 	config.Timeout = 20 * time.Second
+	// What admission warns of is for who works by hand; controller-runtime would log it, with a stack where nobody logs.
+	config.WarningHandler = rest.NoWarnings{}
 	return config, nil
 }
