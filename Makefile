@@ -30,9 +30,9 @@ FUZZ ?=
 FUZZTIME ?= 20s
 # The packages of `make mutate`, and flags of hack/mutate: --files, --shard, --changed-since, --checks.
 PACKAGES ?= internal/quorum internal/controlplane internal/controlplane/plan internal/webhooks/controlplane \
-	internal/etcd/read.go controllers/quoincontrolplane/observe controllers/quoincontrolplane/history internal/rollout \
+	internal/etcd/read.go internal/etcd/peers.go controllers/quoincontrolplane/observe controllers/quoincontrolplane/history internal/rollout \
 	internal/upgrade internal/skew internal/skew/plan internal/placement internal/suitability internal/outage internal/steady \
-	internal/backup/retention.go
+	internal/backup/retention.go internal/backup/signing.go
 MUTATE ?=
 # Tests of test/sim about single hosts; all others are about control planes.
 SIM_HOSTS := EveryStep|TheOlder|AChangedHostKey|ALife|ALine|TheSimulation
