@@ -98,7 +98,7 @@ func (l *leaver) replaceFirst(m Machine) (action Action, reason Reason, why stri
 			return "", "", fmt.Sprintf(". Machine %s%s is of an earlier template by now and gets no host", other.Name, made)
 		case !l.now.Before(end):
 			return "", "", fmt.Sprintf(". Machine %s%s is not Available after %s: %s", other.Name, made,
-				l.replacementTakes(), other.Unhealthy)
+				l.replacementTakes(), cmp.Or(other.Unhealthy, "it does not count yet, or its minReadySeconds are not over"))
 		default:
 			l.again(end.Sub(l.now))
 			return HoldDrain, ReplacementFirst, fmt.Sprintf("Machine %s takes its place and is waited for, until %s at the "+

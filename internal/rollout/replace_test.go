@@ -190,6 +190,10 @@ func TestWhatComesBeforeADrain(t *testing.T) {
 			replaced(l, m, Machine{Unhealthy: "ill"})
 			m.Deleted = eight.Add(-20 * time.Minute)
 		}, made + "is not Available after 20m0s: ill", 1, 0},
+		"nothing ails it": {func(l *leaver, m *Machine) {
+			replaced(l, m, Machine{})
+			m.Deleted = eight.Add(-20 * time.Minute)
+		}, made + "is not Available after 20m0s: it does not count yet, or its minReadySeconds are not over", 1, 0},
 		"the policy has a deadline": {func(l *leaver, m *Machine) {
 			replaced(l, m, Machine{})
 			l.policy.DeadlineSeconds = ptr.To[int32](60)
