@@ -200,12 +200,22 @@ func (seen *observation) pool(
 			Name: machine.Name, Created: machine.CreationTimestamp.Time, Outdated: owner.Name != pool.Revision,
 			Deleting: !machine.DeletionTimestamp.IsZero(), Hosted: host.claimed, Host: host.name, HostFailed: host.failed,
 			Admitted: rollout.AdmittedAt(machine), Gated: rollout.Gated(machine), Joined: machine.Status.NodeRef.IsDefined(),
-			Available: conditions.IsTrue(machine, clusterv1.MachineAvailableCondition),
+			Available: conditions.IsTrue(machine, clusterv1.MachineAvailableCondition), AvailableAt: availableAt(machine),
 			Unhealthy: lacks, Since: since, Departure: departure(machine, own, seen.domains),
 			Leave: rollout.LeaveOf(machine),
 		})
 	}
 	seen.state.Pools = append(seen.state.Pools, pool)
+}
+
+// availableAt is when minReadySeconds of a Machine are over, until which Cluster API deletes no other one for it
+// (setAvailableCondition in core/reconcilers/machine/machine_controller_status.go); zero while it is not Ready.
+func availableAt(machine *clusterv1.Machine) time.Time {
+	if !conditions.IsTrue(machine, clusterv1.MachineReadyCondition) {
+		return time.Time{}
+	}
+	ready := conditions.Get(machine, clusterv1.MachineReadyCondition).LastTransitionTime
+	return ready.Add(time.Duration(ptr.Deref(machine.Spec.MinReadySeconds, 0)) * time.Second)
 }
 
 // blocked is what Cluster API says keeps it from making Machines; empty when it says nothing. It does so in the message

@@ -215,11 +215,16 @@ func (w *world) policy() *quoinv1.RolloutPolicy {
 // joins has a Machine's Node be healthy as of now.
 func (w *world) joins(name string) {
 	w.t.Helper()
+	w.meets(name, clusterv1.MachineBootstrapConfigReadyCondition, clusterv1.MachineInfrastructureReadyCondition,
+		clusterv1.MachineNodeHealthyCondition, clusterv1.MachineAvailableCondition)
+}
+
+// meets has Cluster API say of a Machine with a Node that these conditions are True from now on.
+func (w *world) meets(name string, all ...string) {
+	w.t.Helper()
 	machine := w.machine(name)
 	machine.Status.NodeRef.Name = name
-	for _, condition := range []string{clusterv1.MachineBootstrapConfigReadyCondition,
-		clusterv1.MachineInfrastructureReadyCondition, clusterv1.MachineNodeHealthyCondition,
-		clusterv1.MachineAvailableCondition} {
+	for _, condition := range all {
 		conditions.Set(machine, metav1.Condition{Type: condition, Status: metav1.ConditionTrue, Reason: "Test",
 			LastTransitionTime: metav1.NewTime(w.clock.Now())})
 	}
@@ -360,6 +365,20 @@ func TestAPoolOfWhichClusterAPIMakesNoMachine(t *testing.T) {
 	w.Expect(stalled.Reason).To(Equal(quoinv1.DeadlineExceededReason))
 	w.Expect(stalled.Message).To(ContainSubstring("MachineDeployment blue: since 2026-11-23T08:01:00Z Cluster API is to make or " +
 		"delete a Machine, and does not: Scaling up from 0 to 2 replicas is blocked because: * KubeadmConfigTemplate does not exist"))
+
+	// It is not to delete one before minReadySeconds of another are over.
+	old := w.machine("old-0")
+	old.Spec.MinReadySeconds = ptr.To[int32](3600)
+	w.Expect(w.client.Update(t.Context(), old)).To(Succeed())
+	w.meets("old-0", clusterv1.MachineReadyCondition)
+	w.reconcile()
+	w.Expect(blue().Reason).To(Equal("RollingOut"))
+	w.Expect(conditions.IsFalse(w.policy(), quoinv1.RolloutPolicyStalledCondition)).To(BeTrue())
+	w.clock.Step(time.Hour + 59*time.Second)
+	w.Expect(w.reconcile().RequeueAfter).To(Equal(time.Second))
+	w.clock.Step(time.Second)
+	w.reconcile()
+	w.Expect(blue().Reason).To(Equal("NoMachineMade"))
 }
 
 func TestAClusterThatIsDeletedIsLeftAlone(t *testing.T) {

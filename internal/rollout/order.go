@@ -62,7 +62,7 @@ func (r *rules) unmade() bool {
 	})
 }
 
-// settles is how long Cluster API is given to do the next thing after a Machine was made, was healthy or was gone.
+// settles is how long Cluster API is given to do the next thing after a Machine was made, was Available or was gone.
 const settles = time.Minute
 
 // idle is from when Cluster API counts as doing nothing for the pool although it is to do the next thing; zero when it
@@ -83,7 +83,7 @@ func (r *rules) idle(now time.Time) (from time.Time) {
 		if stage := m.stage(); stage == waits || stage == inFlight || stage == leaves {
 			return time.Time{}
 		}
-		for _, event := range []time.Time{m.Created, m.Since} {
+		for _, event := range []time.Time{m.Created, m.Since, m.AvailableAt} {
 			if event.After(last) {
 				last = event
 			}

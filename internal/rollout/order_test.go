@@ -60,6 +60,7 @@ func TestAPoolOfWhichNoMachineIsMade(t *testing.T) {
 		"one leaves":                   func() { batch.Machines[0].Deleting = true },
 		"one was made a moment ago":    func() { batch.Machines[0].Created = eight.Add(time.Hour) },
 		"one was healthy a moment ago": func() { batch.Machines[0].Since = eight.Add(time.Hour) },
+		"its minReadySeconds go on":    func() { batch.Machines[0].AvailableAt = eight.Add(time.Hour) },
 		"one is held":                  func() { batch.Machines = append(batch.Machines, waiting) },
 		"one was gone a moment ago":    func() { batch.LastTermination = eight.Add(time.Hour) },
 		"a person deletes":             func() { batch.OnDelete = true },
@@ -72,6 +73,8 @@ func TestAPoolOfWhichNoMachineIsMade(t *testing.T) {
 		g.Expect(at(eight.Add(time.Hour)).Stalled).To(BeEmpty(), name)
 		batch = was
 	}
+	batch.Machines[0].AvailableAt = eight
+	g.Expect(at(eight.Add(time.Hour)).Stalled).NotTo(BeEmpty(), "its minReadySeconds are over, and nothing is done")
 	batch.Machines[0].Created = eight.Add(time.Hour)
 	g.Expect(at(eight.Add(time.Hour+50*time.Second)).Again).To(Equal(10*time.Second), "it is looked at again")
 }

@@ -108,6 +108,8 @@ type Machine struct {
 	Since time.Time
 	// Available Machines are so to Cluster API, which knows later than their conditions.
 	Available bool
+	// AvailableAt is when its minReadySeconds are over; zero while it is not Ready.
+	AvailableAt time.Time
 	Departure
 	Succession
 	// Leave is how the Machine leaves.
