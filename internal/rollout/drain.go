@@ -27,7 +27,7 @@ const (
 
 // drainFailure says which Machine of the pool was not drained in time, and must be; empty when none is. It stops the
 // pool, and no other (K-6).
-func (r *rules) drainFailure(now time.Time) string {
+func (r *rules) drainFailure(topology *Topology, now time.Time) string {
 	if r.drain == nil || r.drain.onTimeout != quoinv1.RolloutDrainFail {
 		return ""
 	}
@@ -45,9 +45,9 @@ func (r *rules) drainFailure(now time.Time) string {
 				clusterv1.ExcludeWaitForNodeVolumeDetachAnnotation)
 		}
 		return fmt.Sprintf("Machine %s of MachineDeployment %s: its Node %s has been draining since %s, longer than %s, and "+
-			"stays cordoned; other MachineDeployments go on. End the pods, loosen what protects them, set drain.onTimeout "+
-			"to Proceed or Force, or %s to lose them. %s", m.Name, r.Name, l.NodeName, utc(l.began()), r.drain.timeout, lose,
-			l.keeps())
+			"stays cordoned; other MachineDeployments go on%s. End the pods, loosen what protects them, set drain.onTimeout "+
+			"to Proceed or Force, or %s to lose them. %s", m.Name, r.Name, l.NodeName, utc(l.began()), r.drain.timeout,
+			topology.withholds(r.Name), lose, l.keeps())
 	}
 	return ""
 }

@@ -206,7 +206,7 @@ func TestWhichDrainsFail(t *testing.T) {
 		r := &rules{drain: drainOf(&quoinv1.RolloutDrain{}, nil)}
 		c.change(r, &m)
 		r.Machines = []Machine{m}
-		NewWithT(t).Expect(r.drainFailure(eight.Add(15*time.Minute)) != "").To(Equal(c.fails), name)
+		NewWithT(t).Expect(r.drainFailure(nil, eight.Add(15*time.Minute)) != "").To(Equal(c.fails), name)
 	}
 }
 

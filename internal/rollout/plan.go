@@ -30,9 +30,9 @@ func Plan(s State, policy *quoinv1.RolloutPolicySpec, now time.Time) Result {
 	if err != nil {
 		return Result{Problem: err.Error()}
 	}
-	p := &planner{State: s, policy: policy, now: now, schedule: times}
+	p := &planner{State: s, policy: policy, now: now, schedule: times, result: Result{topology: s.Topology}}
 	for i := range pools {
-		pools[i].failed = pools[i].drainFailure(now)
+		pools[i].failed = pools[i].drainFailure(s.Topology, now)
 	}
 	for i := range pools {
 		p.overdue(&pools[i])

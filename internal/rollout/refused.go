@@ -43,7 +43,7 @@ func (r *Result) Refuse(d Decision, refused string) {
 		if p.Pool != d.Pool {
 			continue
 		}
-		p.Reason, p.Message = Refused, d.Refusal(refused)
+		p.Reason, p.Message = Refused, d.refusal(r.topology.withholds(d.Pool), refused)
 		r.Stall(p.Message)
 	}
 }
@@ -56,11 +56,13 @@ func (r *Result) Stall(refusal string) {
 }
 
 // Refusal says that the write of a decision is refused, and why. What was to be a Machine has no pool.
-func (d Decision) Refusal(why string) string {
+func (d Decision) Refusal(why string) string { return d.refusal("", why) }
+
+func (d Decision) refusal(withholds, why string) string {
 	of := ""
 	if d.Pool != "" {
 		of = " of MachineDeployment " + d.Pool
 	}
-	return fmt.Sprintf("Machine %s%s: %s is refused and tried again; other MachineDeployments go on. Permit it: %s",
-		d.Machine, of, d.Action, why)
+	return fmt.Sprintf("Machine %s%s: %s is refused and tried again; other MachineDeployments go on%s. Permit it: %s",
+		d.Machine, of, d.Action, withholds, why)
 }

@@ -296,4 +296,6 @@ type Result struct {
 	Failures []Failure
 	// Again is when time alone changes something; 0 when it does not.
 	Again time.Duration
+	// topology of the Cluster; nil when it is not managed by one.
+	topology *Topology
 }

@@ -35,6 +35,20 @@ func (t *Topology) pending(pool string) bool {
 	return t != nil && t.Concurrency >= t.All && t.Pending[pool]
 }
 
+// withholds says that the topology keeps a new version from others while the rollout of the pool stops, and the way
+// out; empty where it does not. A pool counts as upgrading while a Machine has another version than its template
+// (IsMachineDeploymentUpgrading in internal/topology/check/upgrade.go).
+func (t *Topology) withholds(pool string) string {
+	if t == nil || t.Concurrency >= t.All {
+		return ""
+	}
+	if _, is := t.Order[pool]; !is {
+		return ""
+	}
+	return fmt.Sprintf(", but the Cluster's topology upgrades %d at once, this one counted: for all to go on give the "+
+		"Cluster the annotation %s: \"%d\"", t.Concurrency, clusterv1.ClusterTopologyUpgradeConcurrencyAnnotation, t.All)
+}
+
 // rolls reports whether Machines of the MachineDeployment are to be replaced: what replaced all of its own says nothing
 // of what its topology does now.
 func rolls(pool *clusterv1.MachineDeployment) bool {

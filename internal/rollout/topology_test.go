@@ -170,6 +170,36 @@ func TestTheOrderOfATopology(t *testing.T) {
 	g.Expect(says(&Topology{Order: map[string]int{"blue": 0, "green": 0}, All: 2, Concurrency: 1})).To(BeEmpty())
 }
 
+// Others go on while a rollout stops, but that a topology which upgrades fewer than all at once gives them no version
+// meanwhile: what says that they go on says how they do.
+func TestARolloutThatStopsSaysWhatItsTopologyWithholds(t *testing.T) {
+	leaver := oldOne
+	leaver.Deleting, leaver.Leave = true, Leave{PreTerminate: true, Began: eight.Add(-time.Hour)}
+	policy := &quoinv1.RolloutPolicySpec{DeadlineSeconds: ptr.To[int32](600), Drain: &quoinv1.RolloutDrain{}}
+	says := func(topology *Topology) []string {
+		pool := Pool{Name: "blue", Replicas: 1, Stock: Limits{Surge: 1}, Completed: "1", Machines: []Machine{oldOne},
+			Said: NoneMade, Since: eight.Add(-time.Hour)}
+		s := State{Topology: topology, Pools: []Pool{pool}}
+		overdue := Plan(s, policy, eight)
+		refused := overdue
+		refused.Refuse(Decision{Pool: "blue", Machine: "old", Action: Delete}, "no")
+		s.Pools[0].Machines = []Machine{leaver}
+		return []string{overdue.Stalled, refused.Progress[0].Message, Plan(s, policy, eight).DrainFailed}
+	}
+	listed := map[string]int{"blue": 0, "green": 1}
+	for want, topologies := range map[string][]*Topology{
+		"other MachineDeployments go on, but the Cluster's topology upgrades 1 at once, this one counted: for all to go on " +
+			"give the Cluster the annotation topology.cluster.x-k8s.io/upgrade-concurrency: \"2\"(\\.|$)": {
+			{Order: listed, All: 2, Concurrency: 1}},
+		"other MachineDeployments go on(\\.|$)": {nil, {Order: listed, All: 2, Concurrency: 2},
+			{Order: map[string]int{"green": 0}, All: 2, Concurrency: 1}},
+	} {
+		for _, topology := range topologies {
+			NewWithT(t).Expect(says(topology)).To(HaveEach(MatchRegexp(want)))
+		}
+	}
+}
+
 // What is on its way comes before what was begun.
 func TestWhatIsOnItsWayComesFirst(t *testing.T) {
 	g := NewWithT(t)

@@ -122,7 +122,8 @@ type RolloutGroup struct {
 	MachineDeployments RolloutSelector `json:"machineDeployments,omitempty,omitzero"`
 
 	// suspend leaves the group as it is: while Machines of it are outdated no new one claims a host. What takes the place
-	// of a lost Machine, or is added, where none is outdated, does. Later groups do not wait for it.
+	// of a lost Machine, or is added, where none is outdated, does. Later groups do not wait for it, but a
+	// managed topology may, whose topology.cluster.x-k8s.io/upgrade-concurrency it counts for.
 	// +optional
 	Suspend *bool `json:"suspend,omitempty"`
 
