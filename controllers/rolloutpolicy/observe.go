@@ -88,10 +88,7 @@ func (r *Reconciler) observe(
 		return nil, err
 	}
 	for i := range pools.Items {
-		pool := &pools.Items[i]
-		ref := pool.Spec.Template.Spec.InfrastructureRef
-		if pool.Spec.ClusterName == cluster.Name && ref.Kind == "QuoinMachineTemplate" &&
-			ref.APIGroup == infrav1.GroupVersion.Group && pool.DeletionTimestamp.IsZero() {
+		if pool := &pools.Items[i]; rollout.Leads(cluster.Name, pool) {
 			seen.pools[pool.Name] = pool
 			seen.pool(pool, sets.Items, all.Items, hosts, formerOf(policy, pool.Name), metav1.NewTime(r.Clock.Now()))
 			added := &seen.state.Pools[len(seen.state.Pools)-1]

@@ -12,7 +12,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/utils/ptr"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
+	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
 )
 
@@ -31,6 +33,14 @@ func Of(policies []quoinv1.RolloutPolicy, cluster string) *quoinv1.RolloutPolicy
 
 func older(a, b *quoinv1.RolloutPolicy) bool {
 	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name)) < 0
+}
+
+// Leads reports whether a MachineDeployment is one that policies of the Cluster can select: its Machines are to be
+// QuoinMachines, and it is not being deleted.
+func Leads(cluster string, pool *clusterv1.MachineDeployment) bool {
+	ref := pool.Spec.Template.Spec.InfrastructureRef
+	return pool.Spec.ClusterName == cluster && pool.DeletionTimestamp.IsZero() && ref.Kind == "QuoinMachineTemplate" &&
+		ref.APIGroup == infrav1.GroupVersion.Group
 }
 
 // Select is the place of the group that a MachineDeployment belongs to; -1 when the policy does not select it, and

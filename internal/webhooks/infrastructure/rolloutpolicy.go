@@ -96,7 +96,7 @@ func (w *RolloutPolicyWebhook) validate(
 		return nil, apierrors.NewInternalError(fmt.Errorf("list the MachineDeployments of Cluster %s: %w", key, err))
 	}
 	pools.Items = slices.DeleteFunc(pools.Items, func(pool clusterv1.MachineDeployment) bool {
-		return pool.Spec.ClusterName != cluster.Name || !pool.DeletionTimestamp.IsZero()
+		return !rollout.Leads(cluster.Name, &pool)
 	})
 	if before != nil {
 		known = validateRolloutOf(before, cluster, pools.Items)

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/yaml"
 
+	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/test/clienttest"
 )
@@ -39,6 +40,8 @@ func rolloutsOf(t *testing.T, concurrency string, objects ...client.Object) *Rol
 			Labels: map[string]string{clusterv1.ClusterNameLabel: "prod",
 				clusterv1.ClusterTopologyMachineDeploymentNameLabel: name}}}
 		pool.Spec.ClusterName = "prod"
+		pool.Spec.Template.Spec.InfrastructureRef = clusterv1.ContractVersionedObjectReference{
+			Kind: "QuoinMachineTemplate", APIGroup: infrav1.GroupVersion.Group}
 		objects = append(objects, pool)
 	}
 	return &RolloutPolicyWebhook{Reader: fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build()}
@@ -59,7 +62,8 @@ func groupBy(key string, operator metav1.LabelSelectorOperator, values ...string
 		MatchExpressions: []metav1.LabelSelectorRequirement{{Key: key, Operator: operator, Values: values}}}}}
 }
 
-// Each policy of the script is written for Cluster prod, whose control plane is prod-cp.
+// Each policy of the script is written for Cluster prod, whose control plane is prod-cp. Its topology upgrades 3 at once
+// unless the script says, and a pool may be another provider's.
 func TestPolicyScripts(t *testing.T) {
 	datadriven.RunTest(t, "testdata/rolloutpolicies.txt", func(t *testing.T, d *datadriven.TestData) string {
 		t.Helper()
@@ -68,7 +72,16 @@ func TestPolicyScripts(t *testing.T) {
 			t.Fatal(err)
 		}
 		policy.Spec.ClusterName = "prod"
-		if _, err := rolloutsOf(t, "3").ValidateCreate(t.Context(), policy); err != nil {
+		concurrency := "3"
+		d.MaybeScanArgs(t, "concurrency", &concurrency)
+		w, foreign := rolloutsOf(t, concurrency), &clusterv1.MachineDeployment{}
+		if d.MaybeScanArgs(t, "foreign", &foreign.Name) {
+			key := client.ObjectKey{Namespace: "tenant", Name: foreign.Name}
+			NewWithT(t).Expect(w.Reader.Get(t.Context(), key, foreign)).To(Succeed())
+			foreign.Spec.Template.Spec.InfrastructureRef.Kind = "DockerMachineTemplate"
+			NewWithT(t).Expect(w.Reader.(client.Client).Update(t.Context(), foreign)).To(Succeed())
+		}
+		if _, err := w.ValidateCreate(t.Context(), policy); err != nil {
 			return err.Error() + "\n"
 		}
 		return "admitted\n"
