@@ -47,7 +47,7 @@ func (r *rules) drainFailure(topology *Topology, now time.Time) string {
 		return fmt.Sprintf("Machine %s of MachineDeployment %s: its Node %s has been draining since %s, longer than %s, and "+
 			"stays cordoned; other MachineDeployments go on%s. End the pods, loosen what protects them, set drain.onTimeout "+
 			"to Proceed or Force, or %s to lose them. %s", m.Name, r.Name, l.NodeName, utc(l.began()), r.drain.timeout,
-			topology.withholds(r.Name), lose, l.keeps())
+			topology.Withholds(r.Name), lose, l.keeps())
 	}
 	return ""
 }

@@ -114,7 +114,7 @@ func (p *planner) overdue(pool *rules) {
 	}
 	pool.overdue = fmt.Sprintf("MachineDeployment %s: since %s Cluster API is to make or delete a Machine, and does "+
 		"not%s. Mend that, take the template before, or suspend its group; other MachineDeployments go on%s", pool.Name,
-		utc(pool.Since), pool.saysOfThat(), p.Topology.withholds(pool.Name))
+		utc(pool.Since), pool.saysOfThat(), p.Topology.Withholds(pool.Name))
 	if p.result.Stalled == "" {
 		p.result.Stalled, p.result.Cause = pool.overdue, DeadlineExceeded
 	}

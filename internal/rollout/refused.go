@@ -43,7 +43,7 @@ func (r *Result) Refuse(d Decision, refused string) {
 		if p.Pool != d.Pool {
 			continue
 		}
-		p.Reason, p.Message = Refused, d.refusal(r.topology.withholds(d.Pool), refused)
+		p.Reason, p.Message = Refused, d.refusal(r.topology.Withholds(d.Pool), refused)
 		r.Stall(p.Message)
 	}
 }

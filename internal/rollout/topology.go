@@ -35,10 +35,10 @@ func (t *Topology) pending(pool string) bool {
 	return t != nil && t.Concurrency >= t.All && t.Pending[pool]
 }
 
-// withholds says that the topology keeps a new version from others while the rollout of the pool stops, and the way
+// Withholds says that the topology keeps a new version from others while the rollout of the pool stops, and the way
 // out; empty where it does not. A pool counts as upgrading while a Machine has another version than its template
 // (IsMachineDeploymentUpgrading in internal/topology/check/upgrade.go).
-func (t *Topology) withholds(pool string) string {
+func (t *Topology) Withholds(pool string) string {
 	if t == nil || t.Concurrency >= t.All {
 		return ""
 	}

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/selection"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -101,8 +102,8 @@ func (w *RolloutPolicyWebhook) validate(
 	if before != nil {
 		known = validateRolloutOf(before, cluster, pools.Items)
 	}
-	return append(warnings, impatient(policy, pools.Items)...), refuseRollout(policy,
-		newReasons(validateRolloutOf(policy, cluster, pools.Items), known))
+	warnings = slices.Concat(warnings, impatient(policy, pools.Items), withheld(policy, cluster, pools.Items))
+	return warnings, refuseRollout(policy, newReasons(validateRolloutOf(policy, cluster, pools.Items), known))
 }
 
 // others warns of a policy that another one of the Cluster keeps from holding.
@@ -220,6 +221,24 @@ func impatient(policy *quoinv1.RolloutPolicy, pools []clusterv1.MachineDeploymen
 			warnings = append(warnings, fmt.Sprintf("the cluster autoscaler gives up Machines of MachineDeployment %s that are "+
 				"held for long, and lowers replicas: put %s with a time longer than any hold, such as 168h, into %s",
 				pool.Name, provisionTime, pool.AnnotationsOf()))
+		}
+	}
+	return warnings
+}
+
+// withheld warns of groups that are suspended while their topology counts them among those that it upgrades at once.
+func withheld(
+	policy *quoinv1.RolloutPolicy, cluster *clusterv1.Cluster, pools []clusterv1.MachineDeployment,
+) admission.Warnings {
+	var warnings admission.Warnings
+	topology := rollout.TopologyOf(cluster, pools)
+	for i := range pools {
+		place, err := rollout.Select(&policy.Spec, pools[i].Name, pools[i].Labels)
+		if err != nil || place < 0 || len(policy.Spec.Groups) == 0 || !ptr.Deref(policy.Spec.Groups[place].Suspend, false) {
+			continue
+		}
+		if why := topology.Withholds(pools[i].Name); why != "" {
+			warnings = append(warnings, fmt.Sprintf("MachineDeployment %s is suspended, and others go on%s", pools[i].Name, why))
 		}
 	}
 	return warnings

@@ -62,8 +62,8 @@ func groupBy(key string, operator metav1.LabelSelectorOperator, values ...string
 		MatchExpressions: []metav1.LabelSelectorRequirement{{Key: key, Operator: operator, Values: values}}}}}
 }
 
-// Each policy of the script is written for Cluster prod, whose control plane is prod-cp. Its topology upgrades 3 at once
-// unless the script says, and a pool may be another provider's.
+// Each policy of the script is written for Cluster prod, whose control plane is prod-cp. Its topology upgrades 3 at
+// once unless the script says, and a pool may be another provider's.
 func TestPolicyScripts(t *testing.T) {
 	datadriven.RunTest(t, "testdata/rolloutpolicies.txt", func(t *testing.T, d *datadriven.TestData) string {
 		t.Helper()
@@ -241,6 +241,21 @@ func TestTheOrderIsTheTopologys(t *testing.T) {
 			g.Expect(err).To(MatchError(ContainSubstring(c.refusal)))
 		})
 	}
+}
+
+// A topology that upgrades fewer than all at once counts a pool that is suspended, and others wait for it. They say
+// nothing of that themselves, since nothing of theirs is to be replaced before they get the version.
+func TestASuspendedGroupThatKeepsItsTopologyIsWarnedOf(t *testing.T) {
+	g := NewWithT(t)
+	policy := rolloutPolicy("workers", groupOf("prod-b"), groupOf("prod-a", "prod-c"))
+	g.Expect(rolloutsOf(t, "3").ValidateCreate(t.Context(), policy)).To(BeEmpty())
+	policy.Spec.Groups[0].Suspend = ptr.To(true)
+	g.Expect(rolloutsOf(t, "3").ValidateCreate(t.Context(), policy)).To(BeEmpty(), "all go at once")
+	g.Expect(rolloutsOf(t, "1").ValidateCreate(t.Context(), policy)).To(ConsistOf(And(
+		HavePrefix("MachineDeployment prod-b is suspended, and others go on, but the Cluster's topology upgrades 1 at once"),
+		HaveSuffix(`upgrade-concurrency: "3"`))))
+	policy.Spec.Groups = nil
+	g.Expect(rolloutsOf(t, "3").ValidateCreate(t.Context(), policy)).To(BeEmpty())
 }
 
 // The topology got another order after the policy. Its rollout is continued and suspended all the same.
