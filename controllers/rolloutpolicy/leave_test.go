@@ -642,8 +642,13 @@ func TestNodesThatAreLeftAlone(t *testing.T) {
 	w.Expect(w.node("old-1").Spec.Taints).To(ConsistOf(taint))
 
 	node = w.node("old-1")
-	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionUnknown}}
+	silent := metav1.NewTime(w.clock.Now().Add(-5 * time.Minute))
+	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionUnknown,
+		LastTransitionTime: silent}}
 	w.Expect(w.workload.Status().Update(t.Context(), node)).To(Succeed())
+	seen, err := nodeOf(t.Context(), w.workload, w.machine("old-1"), node)
+	w.Expect(err).NotTo(HaveOccurred())
+	w.Expect(seen.UnreachableSince).To(BeTemporally("==", silent.Time))
 	w.delete("old-1")
 	w.reconcile()
 	w.passes("old-1")

@@ -118,6 +118,11 @@ func nodeOf(
 	}
 	found := rollout.Node{Known: true, Unreachable: noderefutil.IsNodeUnreachable(node),
 		Unschedulable: node.Spec.Unschedulable, Marked: slices.ContainsFunc(node.Spec.Taints, ofRollouts)}
+	for _, condition := range node.Status.Conditions {
+		if condition.Type == corev1.NodeReady && found.Unreachable {
+			found.UnreachableSince = condition.LastTransitionTime.Time
+		}
+	}
 	for _, volume := range node.Status.VolumesAttached {
 		found.Volumes = append(found.Volumes, string(volume.Name))
 	}

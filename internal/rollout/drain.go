@@ -21,6 +21,10 @@ const (
 	stuckAfter = time.Minute
 	// patience is how long a Node that cannot be read, or changed, is waited for before its drain.
 	patience = time.Minute
+	// kubeletPatience is how long a kubelet may be silent before nobody waits for its Node: as long as pods tolerate it by
+	// default, so that a network which fails for a moment loses none. Then Kubernetes deletes them, whatever protects
+	// them, and Cluster API's drain waits for none of these (drainNode in core/reconcilers/machine/machine_controller.go).
+	kubeletPatience = 5 * time.Minute
 	// volumesTake is how long volumes of pods are given to be detached that Cluster API did not evict.
 	volumesTake = 5 * time.Minute
 )
@@ -33,7 +37,7 @@ func (r *rules) drainFailure(topology *Topology, now time.Time) string {
 	}
 	for _, m := range r.Machines {
 		l := m.Leave
-		if !m.Deleting || l.PreDrain || !l.PreTerminate || l.Remediated || m.nothingToDrain() || l.Node.Unreachable ||
+		if !m.Deleting || l.PreDrain || !l.PreTerminate || l.Remediated || m.nothingToDrain() || l.Node.away(now) ||
 			l.began().IsZero() || now.Before(l.began().Add(r.drain.timeout)) ||
 			!l.Passed.IsZero() && l.Node.Listed && len(l.Node.Pods) == 0 {
 			continue
@@ -94,6 +98,9 @@ type leaver struct {
 
 func (l *leaver) decide(m Machine) Decision {
 	d := Decision{Pool: l.pool.Name, Machine: m.Name}
+	if node := m.Leave.Node; m.Deleting && node.Unreachable && !node.away(l.now) {
+		l.again(node.UnreachableSince.Add(kubeletPatience).Sub(l.now))
+	}
 	switch {
 	case m.Leave.Remediated && !m.guarded():
 	case m.Leave.Remediated:
@@ -174,7 +181,7 @@ func (l *leaver) beforeDrain(m Machine) (Action, Reason, string) {
 	switch {
 	case !m.Joined || m.Leave.Node.Gone:
 		return Drain, NoNode, "it has no Node"
-	case m.Leave.Node.Unreachable:
+	case m.Leave.Node.away(l.now):
 		return Drain, NoNode, "the kubelet of its Node does not answer"
 	}
 	if end := m.Leave.Held.Add(patience); !m.Leave.Node.Known && !m.Leave.Held.IsZero() && l.now.Before(end) {
@@ -338,10 +345,10 @@ func (l *leaver) beforeTermination(m Machine) (Action, Reason, string) {
 // whileDraining decides while Cluster API drains the Node or waits for its volumes.
 func (l *leaver) whileDraining(m Machine, over bool) (Action, Reason, string) {
 	switch {
+	case m.Leave.Node.away(l.now):
+		return Skip, DrainGivenUp, "the kubelet of its Node does not answer"
 	case !over:
 		return Draining, Evicting, m.Leave.keeps()
-	case m.Leave.Node.Unreachable:
-		return Skip, DrainGivenUp, "the kubelet of its Node does not answer"
 	case l.pool.drain.onTimeout == quoinv1.RolloutDrainProceed:
 		return Skip, DrainGivenUp, fmt.Sprintf("its Node was not drained within %s, and onTimeout is Proceed. %s",
 			l.pool.drain.timeout, m.Leave.keeps())
@@ -359,7 +366,7 @@ func (l *leaver) whileDraining(m Machine, over bool) (Action, Reason, string) {
 func (l *leaver) afterDrain(m Machine, over bool) (Action, Reason, string) {
 	node := m.Leave.Node
 	switch {
-	case node.Unreachable:
+	case node.away(l.now):
 		return Terminate, DrainGivenUp, "the kubelet of its Node does not answer"
 	case !node.Listed && over && l.pool.drain.onTimeout != quoinv1.RolloutDrainFail:
 		return Terminate, DrainGivenUp, "its pods cannot be read, and the time for its drain is over"

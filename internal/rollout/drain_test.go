@@ -58,7 +58,11 @@ func TestHowAMachineIsDrained(t *testing.T) {
 			m.Leave.Node.Volumes, m.Leave.Node.Emptied = []string{"data"}, eight.Add(emptied)
 		}
 	}
-	unreachable := func(m *Machine, _ *quoinv1.RolloutDrain) { m.Leave.Node.Unreachable = true }
+	unreachable := func(since time.Duration) func(*Machine, *quoinv1.RolloutDrain) {
+		return func(m *Machine, _ *quoinv1.RolloutDrain) {
+			m.Leave.Node.Unreachable, m.Leave.Node.UnreachableSince = true, eight.Add(since)
+		}
+	}
 	all := func(changes ...func(*Machine, *quoinv1.RolloutDrain)) func(*Machine, *quoinv1.RolloutDrain) {
 		return func(m *Machine, d *quoinv1.RolloutDrain) {
 			for _, change := range changes {
@@ -94,10 +98,16 @@ func TestHowAMachineIsDrained(t *testing.T) {
 			"Draining (Evicting): Cluster API does not say what it waits for; 1s"},
 		"the time is over": {timeout, all(),
 			"HoldTermination (DrainFailed): " + hangs + "Cluster API does not say what it waits for"},
-		"the time is over, and its kubelet is away": {timeout, unreachable,
-			"SkipDrain (DrainTimeout): the kubelet of its Node does not answer"},
-		"its kubelet is away": {timeout - time.Second, unreachable,
+		"its kubelet is away": {5 * time.Minute, unreachable(0),
+			"SkipDrain (DrainTimeout): the kubelet of its Node does not answer; 10m0s"},
+		"its kubelet may come back": {5*time.Minute - time.Second, unreachable(0),
 			"Draining (Evicting): Cluster API does not say what it waits for; 1s"},
+		"its kubelet went away during the drain": {5 * time.Minute, unreachable(4 * time.Minute),
+			"Draining (Evicting): Cluster API does not say what it waits for; 4m0s"},
+		"the time is over, and its kubelet is away": {timeout, unreachable(timeout - 5*time.Minute),
+			"SkipDrain (DrainTimeout): the kubelet of its Node does not answer"},
+		"the time is over, and its kubelet may come back": {timeout, unreachable(timeout - time.Minute),
+			"HoldTermination (DrainFailed): " + hangs + "Cluster API does not say what it waits for; 4m0s"},
 		"who proceeds has more time": {timeout, proceed, "Draining (Evicting): Cluster API does not say what it waits for; 5m0s"},
 		"and proceeds then": {20 * time.Minute, proceed, "SkipDrain (DrainTimeout): its Node was not drained within 20m0s, and " +
 			"onTimeout is Proceed. Cluster API does not say what it waits for"},
@@ -151,8 +161,10 @@ func TestHowAMachineIsDrained(t *testing.T) {
 			"15m0s, and onTimeout is Force: deletes db-0 (nobody makes it anew)" + again},
 		"and lost when they do not end": {20 * time.Minute, all(passed, listed(timeout), force),
 			"Terminate (DrainTimeout): " + given + "; it is the last one"},
-		"its kubelet went away": {2 * time.Minute, all(passed, listed(0), unreachable),
-			"Terminate (DrainTimeout): the kubelet of its Node does not answer; it is the last one; 13m0s"},
+		"its kubelet went away": {7 * time.Minute, all(passed, listed(0), unreachable(2*time.Minute)),
+			"Terminate (DrainTimeout): the kubelet of its Node does not answer; it is the last one; 8m0s"},
+		"its kubelet went away a moment ago": {2 * time.Minute, all(passed, listed(0), unreachable(2*time.Minute)),
+			"Evict (Evicting): Pods remain: db-0" + again},
 		"its pods are not known": {2 * time.Minute, passed,
 			"HoldTermination (NodeUnknown): its pods cannot be read, and are asked for again: the Cluster does not answer" + again},
 		"its pods are not known, and somebody says why": {2 * time.Minute, all(passed, func(m *Machine, _ *quoinv1.RolloutDrain) {
@@ -199,6 +211,9 @@ func TestWhichDrainsFail(t *testing.T) {
 			false},
 		"or have not": {func(_ *rules, m *Machine) {
 			m.Leave.Passed, m.Leave.Node.Listed, m.Leave.Node.Pods = eight, true, []Pod{{}}
+		}, true},
+		"its kubelet may come back": {func(_ *rules, m *Machine) {
+			m.Leave.Node.Unreachable, m.Leave.Node.UnreachableSince = true, eight.Add(10*time.Minute+time.Second)
 		}, true},
 	} {
 		m := serving("a")
@@ -270,8 +285,13 @@ func TestWhatADrainWaitsFor(t *testing.T) {
 		"others serve":     {func(given) {}, drains},
 		"it has no Node":   {func(g given) { g.m.Joined = false }, "Drain (NoNode): it has no Node"},
 		"its Node is gone": {func(g given) { g.m.Leave.Node.Gone = true }, "Drain (NoNode): it has no Node"},
-		"its kubelet is away": {func(g given) { g.m.Leave.Node.Unreachable = true },
-			"Drain (NoNode): the kubelet of its Node does not answer"},
+		"its kubelet is away": {func(g given) {
+			g.m.Leave.Node.Unreachable, g.m.Leave.Node.UnreachableSince = true, eight.Add(-5*time.Minute)
+		}, "Drain (NoNode): the kubelet of its Node does not answer"},
+		"its kubelet may come back": {func(g given) {
+			closes(g)
+			g.m.Leave.Node.Unreachable, g.m.Leave.Node.UnreachableSince = true, eight
+		}, "HoldDrain (WindowClosed): no window is open; the next one opens Mon 2026-11-23 20:00 UTC; 5m0s"},
 		"its Node is not known": {func(g given) { g.m.Leave.Node.Known, g.m.Leave.Held = false, eight },
 			"HoldDrain (NodeUnknown): its Node cannot be read; it is drained at 2026-11-23T08:01:00Z all the same; 20s"},
 		"its Node is not known for nearly a minute": {func(g given) {

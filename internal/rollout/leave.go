@@ -40,8 +40,9 @@ type Node struct {
 	Known bool
 	// Gone Nodes do not exist.
 	Gone bool
-	// Unreachable Nodes have a kubelet that does not answer: their pods never end.
+	// Unreachable Nodes have a kubelet that does not answer, since then where that is known: their pods never end.
 	Unreachable           bool
+	UnreachableSince      time.Time
 	Unschedulable, Marked bool
 	// Listed Nodes had their pods read.
 	Listed bool
@@ -53,6 +54,11 @@ type Node struct {
 	Pods []Pod
 	// Emptied is when the last pods were seen after Cluster API had passed on; zero when none were.
 	Emptied time.Time
+}
+
+// away reports whether the kubelet of the Node did not answer for so long that nobody waits for it.
+func (n Node) away(now time.Time) bool {
+	return n.Unreachable && !now.Before(n.UnreachableSince.Add(kubeletPatience))
 }
 
 // Pod that keeps a Node from being drained.
