@@ -17,6 +17,8 @@ import (
 	. "github.com/onsi/gomega"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 	"sigs.k8s.io/yaml"
@@ -158,6 +160,27 @@ func TestTheProblemOfAPolicy(t *testing.T) {
 		}
 		g.Expect(problemOf(policy)).To(Equal(step.want))
 	}
+}
+
+// Nobody is called for a rollout that a person paused, whatever it waited for, until that is taken back.
+func TestWhatIsPausedIsNotStalled(t *testing.T) {
+	w := newWorld(t, machineOf("new-0", "v2"), hostedBy("new-0", ""))
+	t.Cleanup(func() { forgetMetrics(namespace, "c1") })
+	policy := w.policy()
+	w.adjust(policy, func() { policy.Spec.DeadlineSeconds = ptr.To[int32](60) })
+	w.reconcile()
+	w.clock.Step(time.Minute)
+	is := func() float64 {
+		w.reconcile()
+		return testutil.ToFloat64(stalled.WithLabelValues(namespace, "c1"))
+	}
+	w.Expect(is()).To(Equal(1.0))
+	w.adjust(policy, func() { metav1.SetMetaDataAnnotation(&policy.ObjectMeta, clusterv1.PausedAnnotation, "") })
+	w.recorded()
+	w.Expect(is()).To(Equal(0.0))
+	w.Expect(w.recorded()).To(ConsistOf(HavePrefix("Normal Paused paused since")))
+	w.adjust(policy, func() { policy.Annotations = nil })
+	w.Expect(is()).To(Equal(1.0))
 }
 
 // Whatever alert rules, dashboard and documentation name there is, and the other way round. It is no parser of PromQL,

@@ -114,13 +114,15 @@ func progressOf(p rollout.Progress, former quoinv1.RolloutProgress, now time.Tim
 }
 
 // pausedStatus is the status of a policy that is paused, or its Cluster is: since when, and by what. Numbers stay as
-// they were seen last, and no end is expected.
+// they were seen last, no end is expected, and nothing is late: nobody is to be called for what a person stops.
 func pausedStatus(policy *quoinv1.RolloutPolicy) quoinv1.RolloutPolicyStatus {
 	status := *policy.Status.DeepCopy()
 	by := ptr.Deref(meta.FindStatusCondition(status.Conditions, quoinv1.RolloutPolicyPausedCondition), metav1.Condition{})
 	why := fmt.Sprintf("paused since %s: %s; take that back to go on", by.LastTransitionTime.UTC().Format(time.RFC3339),
 		by.Message)
 	progressing(&status, metav1.ConditionFalse, quoinv1.PausedReason, why)
+	meta.SetStatusCondition(&status.Conditions, metav1.Condition{Type: quoinv1.RolloutPolicyStalledCondition,
+		Status: metav1.ConditionFalse, Reason: quoinv1.PausedReason})
 	status.ExpectedEnd = nil
 	for i := range status.MachineDeployments {
 		of := &status.MachineDeployments[i]
@@ -184,7 +186,8 @@ func (r *Reconciler) report(
 		case was.Reason == condition.Reason || was.Type == "" && condition.Reason == quoinv1.UpToDateReason,
 			was.Type == "" && condition.Reason == quoinv1.NoConflictReason,
 			condition.Reason == quoinv1.RolledBackReason || condition.Reason == quoinv1.NothingRolledBackReason,
-			condition.Reason == quoinv1.OnTimeReason || condition.Type == quoinv1.RolloutPolicyPausedCondition:
+			condition.Type == quoinv1.RolloutPolicyStalledCondition && condition.Status == metav1.ConditionFalse,
+			condition.Type == quoinv1.RolloutPolicyPausedCondition:
 			continue
 		case condition.Type == quoinv1.RolloutPolicyStalledCondition, condition.Reason == quoinv1.HeldReason,
 			condition.Reason == quoinv1.RollbackRefusedReason, condition.Reason == quoinv1.TopologyOrderReason,
