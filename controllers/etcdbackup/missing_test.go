@@ -323,9 +323,12 @@ func TestADigestThatIsEditedAfterTheDeliveryIsHeldAgainstWhatWasDelivered(t *tes
 	for range 4 {
 		w.settle()
 	}
-	w.Expect(shell.removed).To(ContainElement(HaveSuffix("/recovery/snapshot-recover-r1'")))
 	w.Expect(w.status().Restore).To(And(HaveField("SHA256", ""),
 		HaveField("Message", ContainSubstring("and spec.recovery.snapshot.sha256 is "+w.sha256))))
+	w.sha256 = digest
+	w.recover(name, "", "Fetching")
+	w.settle()
+	w.Expect(w.status().Restore.SHA256).To(HaveLen(64), "%v", w.status().Restore)
 }
 
 // A manager runs for months: what is taken away meanwhile is seen while it runs, whether there is a schedule or not.

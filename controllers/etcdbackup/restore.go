@@ -145,8 +145,8 @@ func (r *Reconciler) discard(
 		// Snapshots of a cluster that lives do not wait for a host that does not.
 		return 0, false
 	}
-	if recovery := s.controlPlane.Spec.Recovery; have.SHA256 != "" && (recovery == nil || recovery.ID != have.RecoveryID) {
-		// Who puts the recovery back meanwhile does not begin with what is about to go.
+	if have.SHA256 != "" {
+		// Who puts the recovery back meanwhile, or edits it back, does not begin with what is about to go.
 		s.known.delivery = delivery{}
 		left := have.DeepCopy()
 		left.SHA256, left.SizeBytes, left.Message = "", nil, "no recovery wants it, so it is removed"

@@ -333,6 +333,55 @@ func TestARecoveryThatIsPutBackHasItsSnapshot(t *testing.T) {
 	}
 }
 
+// A recovery that is edited and edited back under its id has its snapshot brought again: nobody begins with data that
+// are about to be removed, or were.
+func TestARecoveryThatIsEditedBackHasItsSnapshot(t *testing.T) {
+	const unheard = "after the host removed them, which nobody heard"
+	for name, edit := range map[string]func(*controlplanev1.EtcdRecovery){
+		"another Machine": func(r *controlplanev1.EtcdRecovery) { r.Machine = "m2" },
+		"another snapshot": func(r *controlplanev1.EtcdRecovery) {
+			r.Snapshot.Name = "20200101T000000Z-000000000000.db"
+		},
+		"no snapshot": func(r *controlplanev1.EtcdRecovery) { r.Snapshot = nil },
+	} {
+		for _, at := range []string{"before they are removed", unheard, "afterwards"} {
+			t.Run(name+", "+at, func(t *testing.T) {
+				w, shell, snapshot := lost(t, "", "")
+				w.recover(snapshot, "", "Fetching")
+				w.settle()
+				w.settle()
+				received := shell.received
+				w.Expect(w.status().Restore.SHA256).To(HaveLen(64), "%v", w.status().Restore)
+
+				w.edit(func(controlPlane *controlplanev1.QuoinControlPlane) { edit(controlPlane.Spec.Recovery) })
+				w.reconcile()
+				w.Expect(shell.removed).To(BeEmpty())
+				w.Expect(w.status().Restore.SHA256).To(BeEmpty(), "nobody begins with what is about to go")
+				switch at {
+				case "afterwards":
+					w.settle()
+					w.Expect(shell.removed).To(HaveLen(1))
+				case unheard:
+					w.reconcile()
+					w.Eventually(func() []string {
+						shell.mu.Lock()
+						defer shell.mu.Unlock()
+						return shell.removed
+					}).Should(HaveLen(1))
+					w.restart()
+				}
+
+				w.recover(snapshot, "", "Fetching")
+				for range 4 {
+					w.settle()
+				}
+				w.Expect(w.status().Restore).To(And(HaveField("SHA256", HaveLen(64)), HaveField("Machine", "m1")))
+				w.Expect(shell.received).To(Equal(2*received), "they are brought again")
+			})
+		}
+	}
+}
+
 // The data of a recovery that began and was taken away lie in the clear on a host that may live for years. They go when
 // nobody can use them any more, whichever manager sees that.
 func TestWhatARecoveryThatIsTakenAwayLeavesIsRemoved(t *testing.T) {
