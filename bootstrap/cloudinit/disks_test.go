@@ -15,6 +15,7 @@ import (
 
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/cloudinit"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/run"
+	"github.com/quoin-dev/cluster-api-provider-quoin/test/programtest"
 )
 
 // disk is a loop device that a test may destroy. It has the name quoin-disk below a by-id directory of its own.
@@ -30,9 +31,7 @@ func newDisk(t *testing.T) *disk {
 		t.Skip("needs root to attach loop devices")
 	}
 	for _, program := range []string{"losetup", "sfdisk", "mkfs.ext4", "wipefs", "blkid", "lsblk"} {
-		if _, err := exec.LookPath(program); err != nil {
-			t.Skip("needs " + program)
-		}
+		programtest.Need(t, program)
 	}
 	d := &disk{t: t, dir: t.TempDir()}
 	image := filepath.Join(d.dir, "image")

@@ -14,6 +14,7 @@ import (
 
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/inspect"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh"
+	"github.com/quoin-dev/cluster-api-provider-quoin/test/programtest"
 	"github.com/quoin-dev/cluster-api-provider-quoin/test/sshtest"
 )
 
@@ -48,11 +49,12 @@ func TestWhatIsOnADiskIsTold(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root to attach loop devices")
 	}
+	for _, program := range []string{"mkfs.ext4", "losetup"} {
+		programtest.Need(t, program)
+	}
 	image := filepath.Join(t.TempDir(), "image")
 	g.Expect(exec.Command("truncate", "-s", "8M", image).Run()).To(Succeed())
-	if err := exec.Command("mkfs.ext4", "-q", "-L", "a label", image).Run(); err != nil {
-		t.Skip("needs mkfs.ext4")
-	}
+	g.Expect(exec.Command("mkfs.ext4", "-q", "-L", "a label", image).Run()).To(Succeed())
 	out, err := exec.Command("losetup", "--find", "--show", image).Output()
 	if err != nil {
 		t.Skip("needs loop devices")

@@ -17,6 +17,7 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/cloudinit"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/inspect"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/run"
+	"github.com/quoin-dev/cluster-api-provider-quoin/test/programtest"
 )
 
 // disks are loop devices that a test may destroy, with names below a by-id directory of its own.
@@ -32,9 +33,7 @@ func newDisks(t *testing.T, names ...string) *disks {
 		t.Skip("needs root to attach loop devices")
 	}
 	for _, program := range []string{"losetup", "mkfs.ext4", "wipefs", "lsblk"} {
-		if _, err := exec.LookPath(program); err != nil {
-			t.Skip("needs " + program)
-		}
+		programtest.Need(t, program)
 	}
 	d := &disks{t: t, byID: t.TempDir(), paths: map[string]string{}}
 	for _, name := range names {

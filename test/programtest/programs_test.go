@@ -4,6 +4,7 @@
 package programtest
 
 import (
+	"os/exec"
 	"testing"
 
 	. "github.com/onsi/gomega"
@@ -19,6 +20,19 @@ type witness struct {
 func (*witness) Helper()                 {}
 func (w *witness) Fatalf(string, ...any) { w.failed = true }
 func (w *witness) Skipf(string, ...any)  { w.skipped = true }
+
+// What is in a directory of root's programs is found where the PATH has none of those, and run from there.
+func TestAProgramOfRootIsFound(t *testing.T) {
+	g := NewWithT(t)
+	t.Setenv("CI", "true")
+	t.Setenv("PATH", t.TempDir())
+	g.Expect(exec.Command("chroot", "--help").Run()).NotTo(Succeed())
+	t.Run("needs it", func(t *testing.T) {
+		Need(t, "chroot")
+		NewWithT(t).Expect(exec.Command("chroot", "--help").Run()).To(Succeed())
+	})
+	g.Expect(exec.Command("chroot", "--help").Run()).NotTo(Succeed(), "the PATH of others stays as it is")
+}
 
 func TestNeed(t *testing.T) {
 	for name, test := range map[string]struct {
