@@ -35,7 +35,7 @@ const DefaultMaxLag = 1000
 func ToJoin(desired int) Terms { return Terms{Desired: desired, All: true} }
 
 // ToLeave are the terms of a departure after which nothing is missing: a replacement votes, or none is wanted. spare
-// says that one can still be made. Where there is nothing to lose, or to wait for, whoever asks lowers them.
+// says that one can still be made.
 func ToLeave(desired int, spare bool, deadAfter time.Duration) Terms {
 	return Terms{Desired: desired, Spare: spare, DeadMemberTimeout: deadAfter}
 }

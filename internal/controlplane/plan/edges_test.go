@@ -284,9 +284,9 @@ func TestWhatAStepIsPartOf(t *testing.T) {
 func TestTheTermsOfADeparture(t *testing.T) {
 	g := NewWithT(t)
 	s := ofThree()
-	g.Expect(facts{s}.placeTaken(s.Machines[0])).To(Equal(quorum.ToLeave(3, true, s.DeadMemberTimeout)))
+	g.Expect(facts{s}.placeTaken()).To(Equal(quorum.ToLeave(3, true, s.DeadMemberTimeout)))
 	s.Etcd.Members[0].Healthy, s.Etcd.Members[0].Silent = false, s.DeadMemberTimeout
-	g.Expect(facts{s}.placeTaken(s.Machines[0]).Lowered).To(BeTrue())
+	g.Expect(facts{s}.mayDepart(s.Machines[0], facts{s}.placeTaken()).Allowed).To(BeTrue(), "what is dead leaves no gap")
 	s = ofThree()
 	s.Etcd.Members[0].Machine, s.Etcd.Members[1].Machine = "", ""
 	g.Expect(facts{s}.removedFirst()).To(Equal(quorum.ToLeaveFirst(3, s.DeadMemberTimeout)))

@@ -13,25 +13,18 @@ import (
 )
 
 // terms are those of a departure that somebody asked for: as much must be tolerated afterwards as is wanted, unless
-// there is nothing to make a replacement from, or nothing to lose.
+// there is nothing to make a replacement from.
 func (s facts) terms(machine controlplane.Machine) quorum.Terms {
-	spare := s.replaceable()
-	return s.toLeave(spare, !spare || s.memberState(machine) == quorum.MemberDead ||
-		s.strategy().leavesFirst() && !machine.UpToDate)
+	if !s.replaceable() || s.strategy().leavesFirst() && !machine.UpToDate {
+		return s.removedFirst()
+	}
+	return s.placeTaken()
 }
 
 // placeTaken are the terms of a departure after which nothing may be missing: the place of the Machine is taken, or not
-// wanted any more.
-func (s facts) placeTaken(leaving controlplane.Machine) quorum.Terms {
-	return s.toLeave(true, s.memberState(leaving) == quorum.MemberDead)
-}
-
-// toLeave are the terms of a departure, before which a replacement can be made when a host is spare. They are lowered
-// where there is nothing to lose, or to wait for.
-func (s facts) toLeave(spare, lowered bool) quorum.Terms {
-	terms := quorum.ToLeave(s.Replicas, spare, s.DeadMemberTimeout)
-	terms.Lowered = lowered
-	return terms
+// wanted any more, or its replacement can vote first.
+func (s facts) placeTaken() quorum.Terms {
+	return quorum.ToLeave(s.Replicas, true, s.DeadMemberTimeout)
 }
 
 // full is a voter whose database has reached its quota; nil when there is none.

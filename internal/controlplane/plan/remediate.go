@@ -245,7 +245,11 @@ func (s facts) remedy(target controlplane.UnhealthyMachine, unhealthy []controlp
 			return remediating(target, step)
 		}
 	}
-	step := remove(s, machine, controlplane.Remediate, controlplane.ReasonRemediated, s.toLeave(false, !surplus || !well))
+	terms := s.removedFirst()
+	if surplus && well {
+		terms = quorum.ToLeave(s.Replicas, false, s.DeadMemberTimeout)
+	}
+	step := remove(s, machine, controlplane.Remediate, controlplane.ReasonRemediated, terms)
 	if step.Kind == controlplane.DeleteMachine {
 		step.Message = fmt.Sprintf("replacing Machine %s: %s", machine.Name, target.Message)
 		step.Attempt = attempt

@@ -23,7 +23,7 @@ func replace(s facts) *controlplane.Step {
 		if step := holdAddons(s, leaving); step != nil {
 			return step
 		}
-		return remove(s, leaving, controlplane.Rollout, controlplane.ReasonReplaced, s.placeTaken(leaving))
+		return remove(s, leaving, controlplane.Rollout, controlplane.ReasonReplaced, s.placeTaken())
 	case active < s.Replicas:
 		// Never held up by what a rollout waits for: until it votes, less can fail.
 		return join(s, controlplane.ReasonTakesPlace,

@@ -30,7 +30,7 @@ func scale(s facts) *controlplane.Step {
 				leaving = machine
 			}
 		}
-		return remove(s, leaving, controlplane.ScaleDown, controlplane.ReasonScaleDown, s.placeTaken(leaving))
+		return remove(s, leaving, controlplane.ScaleDown, controlplane.ReasonScaleDown, s.placeTaken())
 	}
 	return nil
 }
