@@ -68,7 +68,7 @@ func (s facts) firstStep() controlplane.Step {
 	case step == nil:
 		return controlplane.Step{Kind: controlplane.Done, RecheckAfter: controlplane.RecheckIdle}
 	case step.Waiting() && !s.Deleting && !s.ClusterDeleting:
-		return *cmp.Or(dropUnfit(s), preCreateWhileJoining(s, step), step)
+		return *cmp.Or(dropUnfit(s), dropUnjoinable(s), preCreateWhileJoining(s, step), step)
 	}
 	return *step
 }

@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/quorum"
 )
 
 // replaceable reports whether a replacement can vote before somebody leaves: a host is free or will be soon, or a
@@ -83,6 +84,30 @@ func dropHostless(operation controlplane.Operation, machine controlplane.Machine
 	return change(controlplane.DeleteMachine, operation, controlplane.ReasonHostGone,
 		"Machine %s has no host, and none of failure domain %s is free any more: the next one is made where one is",
 		machine.Name, machine.FailureDomain).WithMachine(machine.Name)
+}
+
+// dropUnjoinable deletes a Machine that waits for a host where none can join: its join was judged when it was made,
+// which may be days ago, and it would claim the next host in vain. Another one is made once one can join. What passes by
+// itself, such as a voter that is slow, is no reason: one after the other would be made and deleted. Nor is a member
+// without a Machine, which goes first. Where the claim comes first it leaves like any other.
+func dropUnjoinable(s facts) *controlplane.Step {
+	stays := func(member quorum.Member) bool {
+		state := s.stateOf(member)
+		return state == quorum.MemberDead || state == quorum.MemberFull
+	}
+	verdict := s.mayJoin()
+	if !s.Initialized || !s.StackedEtcd || s.disturbed() || verdict.Allowed || len(s.orphanedMembers()) > 0 ||
+		!slices.ContainsFunc(s.Etcd.Members, stays) {
+		return nil
+	}
+	for _, machine := range s.active() {
+		if !machine.HostClaimed && s.neverJoined(machine) {
+			return s.changeOf(machine, controlplane.DeleteMachine, controlplane.ReasonHostClaimNotAllowed,
+				"deleting Machine %s, which has no host yet, and is made again when one can join: %s", machine.Name,
+				refusedBy(verdict))
+		}
+	}
+	return nil
 }
 
 // missingHost says which host is missing.

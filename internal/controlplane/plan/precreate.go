@@ -118,14 +118,19 @@ func (s facts) allowHostClaim(reason, message string) *controlplane.Step {
 		s.PreCreated[0].Name).WithMachine(s.PreCreated[0].Name)
 }
 
-// dropUnfit deletes a Machine that was pre-created and cannot join. There is no hurry: not while somebody leaves, and
-// not while a person restores etcd, who names the Machines as they are.
+// dropUnfit deletes a Machine that was pre-created and cannot join.
 func dropUnfit(s facts) *controlplane.Step {
-	restoring := s.Recovery != nil && !recoveryOver(s.Recovery) || s.StackedEtcd && !s.Etcd.Agreed
-	if len(s.PreCreated) == 0 || s.PreCreated[0].Unfit == "" || len(s.deletingMachines()) > 0 || restoring {
+	if len(s.PreCreated) == 0 || s.PreCreated[0].Unfit == "" || s.disturbed() {
 		return nil
 	}
 	return drop(s.PreCreated[0], s.operationOf(controlplane.Machine{}), s.PreCreated[0].Unfit)
+}
+
+// disturbed reports whether somebody leaves, or a person restores etcd, who names the Machines as they are: there is no
+// hurry then to delete one that cannot join.
+func (s facts) disturbed() bool {
+	restoring := s.Recovery != nil && !recoveryOver(s.Recovery) || s.StackedEtcd && !s.Etcd.Agreed
+	return restoring || len(s.deletingMachines()) > 0
 }
 
 // dropSurplus deletes a Machine that was pre-created when nothing is left to do that could want it.

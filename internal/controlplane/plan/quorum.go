@@ -73,6 +73,11 @@ func (s facts) mayRemove(id uint64, terms quorum.Terms) quorum.Verdict {
 	return quorum.Judge(s.membership(), quorum.Operation{Kind: quorum.Remove, Members: []uint64{id}}, terms)
 }
 
+// mayJoin judges the join of a further Machine.
+func (s facts) mayJoin() quorum.Verdict {
+	return quorum.Judge(s.membership(), quorum.Operation{Kind: quorum.AddLearner}, quorum.ToJoin(s.Replicas))
+}
+
 // membership is etcd with what is known of the members' Machines: whose is being deleted departs, and until its drain
 // was opened nothing happens to it, so that meanwhile it is as good as any other.
 func (s facts) membership() quorum.Membership {

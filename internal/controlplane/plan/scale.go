@@ -44,8 +44,7 @@ func join(s facts, reason, message string) *controlplane.Step {
 		return step
 	}
 	if s.StackedEtcd {
-		verdict := quorum.Judge(s.membership(), quorum.Operation{Kind: quorum.AddLearner}, quorum.ToJoin(s.Replicas))
-		if !verdict.Allowed {
+		if verdict := s.mayJoin(); !verdict.Allowed {
 			return s.wait(s.ongoing(), controlplane.ReasonQuorum, "%s, but none can join now: %s", message,
 				refusedBy(verdict))
 		}
