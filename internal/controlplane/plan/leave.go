@@ -303,7 +303,7 @@ func unblock(s facts, kept []*controlplane.Step) *controlplane.Step {
 	if orphaned != nil && !orphaned.Waiting() {
 		return orphaned
 	}
-	step := remediate(s)
+	step := s.remediateBy(anyStep)
 	switch {
 	case step == nil:
 	case s.castsNoVote(step):

@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
@@ -142,10 +143,21 @@ func retryInit(s facts) *controlplane.Step {
 //   - One whose member is well gets its replacement first when a host is free: etcd needs it until then. When none is,
 //     it goes first only if its own host can be claimed again.
 //
-// The departure itself has the verdict of remove, like any other.
+// The departure itself has the verdict of remove, like any other. Where it waits beside a member that no Machine runs,
+// both are said: etcd's verdict asks to repair that one or to have it replaced, which nobody can.
 func remediate(s facts) *controlplane.Step {
-	return s.remediateBy(func(*controlplane.Step) bool { return true })
+	step := s.remediateBy(anyStep)
+	if step == nil || !step.Waiting() {
+		return step
+	}
+	if orphaned := dropOrphanedMembers(s); orphaned != nil && orphaned.Machine == "" &&
+		!strings.Contains(step.Message, orphaned.Message) {
+		step.Message += ". " + orphaned.Message
+	}
+	return step
 }
+
+func anyStep(*controlplane.Step) bool { return true }
 
 // remediateBy is remediate by steps that may be. A Machine whose replacement has another one next is passed over.
 func (s facts) remediateBy(may func(*controlplane.Step) bool) *controlplane.Step {
