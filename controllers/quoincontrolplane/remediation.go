@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kerrors "k8s.io/apimachinery/pkg/util/errors"
@@ -25,10 +24,6 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/apierr"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
 )
-
-// lossGrace is how long a quorum may be away, as while etcd elects, until it is said to be lost. It is counted from the
-// reading that missed it first: the condition may have been False for days beside one dead member.
-const lossGrace = time.Minute
 
 // forgetAttempt takes the annotation off whose attempt a Machine carries by now.
 func forgetAttempt(controlPlane *controlplanev1.QuoinControlPlane, pending *controlplane.Attempt) {
@@ -210,16 +205,10 @@ func (s *summary) setRemediating() {
 	}
 }
 
-// lostQuorum says in words that the quorum is lost; empty while it is there, or was a moment ago. What is said already
-// stays, also after a restart, which forgets since when it has been so.
+// lostQuorum says in words that the quorum is lost; empty while it is there, or was a moment ago.
 func (s *summary) lostQuorum() string {
 	loss := s.assessment.QuorumLoss
-	if loss == nil {
-		return ""
-	}
-	said := conditions.GetReason(s.controlPlane,
-		controlplanev1.ControlPlaneEtcdClusterHealthyCondition) == controlplanev1.QuorumLostReason
-	if !loss.ForGood && !said && s.NoQuorum < lossGrace {
+	if loss == nil || !loss.ForGood && s.State.ElectionGrace > 0 {
 		return ""
 	}
 	return sentence(loss.Message) + ". " + loss.WayOut

@@ -413,11 +413,18 @@ func TestLostQuorumIsSaid(t *testing.T) {
 	}
 	both := []string{controlplanev1.ControlPlaneAvailableCondition,
 		controlplanev1.ControlPlaneEtcdClusterHealthyCondition}
+	operation := func() string {
+		if operation := w.plane().Status.Operation; operation != nil {
+			return operation.Message
+		}
+		return ""
+	}
 	saysNothing := func(why string) {
 		t.Helper()
 		for _, condition := range both {
 			g.Expect(w.condition(condition).Reason).NotTo(Equal(controlplanev1.QuorumLostReason), why)
 		}
+		g.Expect(operation()).NotTo(ContainSubstring("spec.recovery"), why)
 	}
 	elects(false)
 	w.once()
@@ -432,6 +439,7 @@ func TestLostQuorumIsSaid(t *testing.T) {
 	elects(true)
 	w.once()
 	saysNothing("etcd may be electing a leader")
+	g.Expect(operation()).To(ContainSubstring("it is waited for, for 1m0s"))
 	clock.SetTime(clock.Now().Add(59 * time.Second))
 	elects(false)
 	w.once()
@@ -453,6 +461,7 @@ func TestLostQuorumIsSaid(t *testing.T) {
 			g.Expect(w.condition(condition)).To(And(HaveField("Status", metav1.ConditionFalse),
 				HaveField("Reason", controlplanev1.QuorumLostReason), HaveField("Message", ContainSubstring("disaster-recovery"))))
 		}
+		g.Expect(operation()).To(ContainSubstring("spec.recovery"))
 	}
 	said()
 	w.r.history.Forget(w.plane().UID)

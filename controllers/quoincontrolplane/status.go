@@ -102,7 +102,6 @@ func (r *Reconciler) summarize(ctx context.Context, p *reconciliation, failure e
 	}
 	// What was not looked at is not forgotten either.
 	keep := !s.Observed() || s.Deleting() || r.withinGrace(ctx, s.Observation)
-	// Before setEtcd, which overwrites what was said of it.
 	lost := s.lostQuorum()
 	s.setInitialized()
 	s.setCertificates()

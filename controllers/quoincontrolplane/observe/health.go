@@ -266,6 +266,20 @@ func noteNoQuorum(
 	return since, lasts
 }
 
+// lossGrace is how long a quorum may be away, as while etcd elects, until it is said to be lost. It is counted from the
+// reading that missed it first: the condition may have been False for days beside one dead member.
+const lossGrace = time.Minute
+
+// electionGrace is how long a quorum that is away for so long by now is waited for until it is said to be lost; zero
+// when it is. What is said already stays, also after a restart, which forgets since when it has been so.
+func (o *Observation) electionGrace(away time.Duration) time.Duration {
+	if away >= lossGrace || conditions.GetReason(o.ControlPlane,
+		controlplanev1.ControlPlaneEtcdClusterHealthyCondition) == controlplanev1.QuorumLostReason {
+		return 0
+	}
+	return lossGrace
+}
+
 // debounceDrains makes Machines of which a skipped drain is not to be believed yet such that are drained, and returns
 // since when drains look skipped, and whether there is any that is not believed.
 func debounceDrains(

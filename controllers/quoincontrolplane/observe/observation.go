@@ -39,9 +39,6 @@ type Observation struct {
 	Outdated map[string][]string
 	Workload Workload
 	Etcd     Membership
-	// NoQuorum is for how long no quorum of etcd's voters is healthy, as far as it was looked at; zero while one is, and
-	// when that is not known.
-	NoQuorum time.Duration
 	// State is all this in the words of a decision.
 	State controlplane.State
 }
@@ -122,7 +119,9 @@ func buildState(read *Observation, past history.Past, delays Delays) (*Observati
 	o.judgeKubeadm()
 	o.State.DeadMemberTimeout, o.State.OrphanedMemberTimeout = delays.DeadMember, delays.OrphanedMember
 	past.Unhealthy = noteUnhealthy(past.Unhealthy, &o.State.Etcd, o.Etcd.ReadAt)
-	past.NoQuorum, o.NoQuorum = noteNoQuorum(past.NoQuorum, o.State.Etcd, o.Etcd.ReadAt)
+	var away time.Duration
+	past.NoQuorum, away = noteNoQuorum(past.NoQuorum, o.State.Etcd, o.Etcd.ReadAt)
+	o.State.ElectionGrace = o.electionGrace(away)
 	past.PreCreation = o.recallPreCreations(past.PreCreation)
 	past.Undrained, o.State.DrainInGrace = debounceDrains(past.Undrained, o.State.Machines, o.At, delays.SkippedDrain)
 	o.fillAPIServers(delays.APIServerStop)

@@ -275,6 +275,8 @@ func parse(t *testing.T, d *datadriven.TestData) controlplane.State {
 			s.EtcdBehind = value
 		case "no-quorum":
 			s.Etcd.Agreed = false
+		case "electing":
+			s.ElectionGrace = time.Minute
 		case "patience":
 			s.DeadMemberTimeout, _ = time.ParseDuration(value)
 		case "patience-without-a-machine":

@@ -175,6 +175,11 @@ func (s facts) quorumLoss() *controlplane.QuorumLoss {
 			"back: put it back into spec.recovery as it was, or ask under another id (docs/disaster-recovery.md)", s.Recovery.ID)
 		return loss
 	}
+	if s.ElectionGrace > 0 {
+		loss.WayOut = fmt.Sprintf("So it is for a moment whenever etcd elects a leader: it is waited for, for %s, until it "+
+			"is said to be lost", s.ElectionGrace)
+		return loss
+	}
 	if len(unclaimed) > 0 {
 		loss.WayOut = fmt.Sprintf("Members %s may be well, and have a quorum without the others: the objects here may be "+
 			"older than they. If another management cluster has their Machines, pause this Cluster. Else look for their "+

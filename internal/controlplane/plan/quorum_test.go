@@ -4,7 +4,9 @@
 package plan
 
 import (
+	"strings"
 	"testing"
+	"time"
 
 	. "github.com/onsi/gomega"
 
@@ -134,7 +136,7 @@ func TestWhenAQuorumIsLost(t *testing.T) {
 		}, "", false},
 	} {
 		s := ofThree()
-		s.Etcd.Agreed = false
+		s.Etcd.Agreed, s.ElectionGrace = false, time.Minute
 		c.change(&s)
 		loss := facts{s}.quorumLoss()
 		g := NewWithT(t)
@@ -145,6 +147,7 @@ func TestWhenAQuorumIsLost(t *testing.T) {
 		g.Expect(loss).NotTo(BeNil(), name)
 		g.Expect(loss.Message).To(ContainSubstring(c.says), name)
 		g.Expect(loss.ForGood).To(Equal(c.forGood), name)
+		g.Expect(strings.Contains(loss.WayOut, "spec.recovery")).To(Equal(c.forGood), name+", and it may be an election")
 	}
 }
 

@@ -122,7 +122,7 @@ var endings = map[string][]string{
 	controlplane.ReasonRecoveryFencing:  {"quoin.cluster.x-k8s.io/abandon"},
 	controlplane.ReasonRecoveryRefused:  {"under another", "external", "is to survive", "exactly those", contradiction},
 	controlplane.ReasonRecoveryFailed:   {"under another id"},
-	controlplane.ReasonQuorumLost:       {"spec.recovery"},
+	controlplane.ReasonQuorumLost:       {"spec.recovery", "it is waited for, for"},
 	controlplane.ReasonTopologyVersion:  {"condition TopologyReconciled"},
 	controlplane.ReasonStaleClaim:       {"the host knows generation"},
 	controlplane.ReasonQuorum: {"ago and may be back", replaced, "condition Remediating", "is not replaced",
