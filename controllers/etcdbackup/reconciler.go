@@ -254,12 +254,14 @@ func (r *Reconciler) advance(ctx context.Context, s *reconciliation) time.Durati
 		s.failWith(failed(controlplanev1.BackupSpecInvalidReason,
 			errors.New("etcd is external, so it is not backed up here: remove spec.backup")))
 		return 0
-	case !initialized(s.controlPlane):
-		s.waiting = "the control plane is not initialized yet"
-		return 0
 	}
+	// Also where status is lost and no API server answers that could say it anew.
 	if wait, handled := r.restore(ctx, s); handled {
 		return wait
+	}
+	if !initialized(s.controlPlane) {
+		s.waiting = "the control plane is not initialized yet"
+		return 0
 	}
 	if retry := s.retry(); s.known.failures > 0 && s.now.Before(retry) && !s.asked() {
 		return retry.Sub(s.now)

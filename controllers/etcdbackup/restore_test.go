@@ -171,6 +171,21 @@ func TestASnapshotIsBroughtToTheHostOfARecoveryAndTakenAwayAfterwards(t *testing
 	w.Expect(os.ReadDir(w.r.Spool)).To(BeEmpty())
 }
 
+// Objects that are restored have no status, and no API server answers that could say it anew.
+func TestASnapshotIsBroughtWhereStatusIsLost(t *testing.T) {
+	w, shell, name := lost(t, "", "")
+	w.sha256 = w.status().LastGood.SHA256
+	controlPlane := w.controlPlane()
+	before := controlPlane.DeepCopy()
+	controlPlane.Status = controlplanev1.QuoinControlPlaneStatus{}
+	w.Expect(w.api.Status().Patch(t.Context(), controlPlane, client.MergeFrom(before))).To(Succeed())
+	w.restart()
+	w.recover(name, "", "Fetching")
+	w.reconcile()
+	w.settle()
+	w.Expect(shell.uploaded).To(HaveKey("sums"), "%v", w.status())
+}
+
 func TestASnapshotThatCannotBeBroughtSaysWhy(t *testing.T) {
 	identity, err := age.GenerateX25519Identity()
 	NewWithT(t).Expect(err).NotTo(HaveOccurred())

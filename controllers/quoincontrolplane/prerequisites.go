@@ -128,7 +128,7 @@ func (r *Reconciler) ensureCertificates(ctx context.Context, p *reconciliation) 
 // certificatesUsed reports whether a Machine may have the certificates already. Status alone does not show it: it is
 // lost when the objects are moved.
 func (r *Reconciler) certificatesUsed(ctx context.Context, p *reconciliation) (bool, error) {
-	if p.subject.Initialized() {
+	if p.subject.Answered() {
 		return true, nil
 	}
 	var err error

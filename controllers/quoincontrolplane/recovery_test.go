@@ -9,8 +9,11 @@ import (
 
 	. "github.com/onsi/gomega"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/controllers/clustercache"
 	"sigs.k8s.io/cluster-api/util/conditions"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
@@ -162,6 +165,51 @@ func TestARecoveryThatHasBegunKeepsTheDigestOfItsSnapshot(t *testing.T) {
 	}
 	g.Expect(w.condition(controlplanev1.ControlPlaneRecoveringCondition).Reason).NotTo(Equal("RecoveryRefused"))
 	g.Expect(w.order(names[1])).To(Equal("Stop "))
+}
+
+// Objects that are restored without their status know that there was a cluster by the provider IDs of their Machines,
+// and its Nodes by their hosts: a recovery begins although no API server answers. That one has is said once it does.
+func TestARecoveryGoesByObjectsThatLostTheirStatus(t *testing.T) {
+	w, names := lostQuorum(t)
+	g := w.g
+	w.r.ClusterCache = clustercache.NewFakeEmptyClusterCache()
+	w.r.history.Forget(w.plane().UID)
+	plane := w.plane()
+	plane.Status = controlplanev1.QuoinControlPlaneStatus{}
+	g.Expect(w.mgmt.Status().Update(t.Context(), plane)).To(Succeed())
+	for _, name := range names {
+		machine, infra := w.machine(name), w.infra(name)
+		machine.Status = clusterv1.MachineStatus{}
+		g.Expect(w.mgmt.Status().Update(t.Context(), machine)).To(Succeed())
+		infra.Status.Addresses = []clusterv1.MachineAddress{{Type: clusterv1.MachineHostName, Address: "n-" + name}}
+		g.Expect(w.mgmt.Status().Update(t.Context(), infra)).To(Succeed())
+	}
+	w.once() // sets the condition Paused
+	w.once()
+	g.Expect(w.plane().Status.Operation.WaitingOn).To(ContainSubstring("QuorumLost"))
+	w.recover("r1", names[0], names[1], names[2])
+	for range 5 {
+		w.once()
+	}
+	for _, name := range names[1:] {
+		g.Expect(w.order(name)).To(Equal("Stop "))
+		w.ends(name, "r1", "Succeeded")
+	}
+	w.once()
+	g.Expect(w.order(names[0])).To(Equal("Survive n-" + names[0]))
+	answered := func() []any {
+		return []any{w.plane().Status.Initialization.ControlPlaneInitialized,
+			w.condition(controlplanev1.ControlPlaneInitializedCondition).Status}
+	}
+	g.Expect(answered()).To(Equal([]any{(*bool)(nil), metav1.ConditionFalse}))
+	for _, name := range names {
+		g.Expect(w.machine(name).Status.NodeRef.Name).To(BeEmpty(), "it is for Cluster API to say")
+	}
+
+	w.r.ClusterCache = clustercache.NewFakeClusterCache(w.workload, client.ObjectKey{Namespace: namespace, Name: "c"},
+		"quoincontrolplane-nodes")
+	w.once()
+	g.Expect(answered()).To(Equal([]any{ptr.To(true), metav1.ConditionTrue}))
 }
 
 // What cannot be written to Machines holds no recovery up: nothing else is done while there is no quorum.

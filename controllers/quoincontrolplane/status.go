@@ -136,7 +136,7 @@ func (s *summary) set(condition string, status metav1.ConditionStatus, reason, m
 }
 
 func (s *summary) setInitialized() {
-	if s.Initialized() {
+	if s.Answered() {
 		s.set(controlplanev1.ControlPlaneInitializedCondition, metav1.ConditionTrue, "Initialized", "")
 		return
 	}
@@ -259,7 +259,7 @@ func (s *summary) setAvailable(keep bool) {
 	case s.Deleting():
 		s.set(condition, metav1.ConditionFalse, clusterv1.NotAvailableReason, "The control plane is being deleted")
 		return
-	case !s.Initialized():
+	case !s.Answered():
 		s.set(condition, metav1.ConditionFalse, clusterv1.NotAvailableReason,
 			cmp.Or(s.outcome.Message, "Waiting for kubeadm init to end"))
 		return

@@ -293,6 +293,14 @@ func (inv *Inventory) Incomplete() []*clusterv1.Machine {
 	return incomplete
 }
 
+// Initialized reports whether kubeadm init is known to have run: the cluster's API has answered, or a Machine has a
+// provider ID, which Cluster API copies once its host has run its bootstrap data.
+func (inv *Inventory) Initialized() bool {
+	return inv.Answered() || slices.ContainsFunc(inv.Machines.UnsortedList(), func(machine *clusterv1.Machine) bool {
+		return machine.Spec.ProviderID != ""
+	})
+}
+
 // OwnHost is the host of a Machine, if its claim is still the Machine's.
 func (inv *Inventory) OwnHost(machine string) *infrav1.QuoinHost {
 	host, id := inv.Hosts[machine], inv.Machines[machine].Spec.ProviderID

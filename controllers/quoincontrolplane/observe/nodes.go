@@ -11,6 +11,7 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util/collections"
 
+	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/quoincontrolplane/desired"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/etcd"
 )
@@ -87,6 +88,31 @@ func (inv *Inventory) awaitsNode(machine *clusterv1.Machine) bool {
 	}
 	_, joined := joining(host, infra, 0)
 	return joined || Provisioned(infra)
+}
+
+// registersAs is the name that the host of a QuoinMachine registers its Node with; empty while that is not known.
+func registersAs(infra *infrav1.QuoinMachine) string {
+	for _, address := range infra.Status.Addresses {
+		if address.Type == clusterv1.MachineHostName {
+			return address.Address
+		}
+	}
+	return ""
+}
+
+// nodesByHosts names the Nodes of Machines that were nodes once as their hosts register them, for as long as nobody can
+// read Nodes: a move or a restore of the objects has lost what Cluster API found before, and it finds nothing now. What
+// is named is written nowhere.
+func (inv *Inventory) nodesByHosts() collections.Machines {
+	machines := collections.New()
+	for name, machine := range inv.Machines {
+		if machine.Spec.ProviderID != "" && inv.awaitsNode(machine) {
+			machine = machine.DeepCopy()
+			machine.Status.NodeRef.Name = registersAs(inv.QuoinMachines[name])
+		}
+		machines[name] = machine
+	}
+	return machines
 }
 
 // nameNodes finds the Nodes of Machines that have joined, by their provider IDs, as Cluster API will at its next

@@ -81,6 +81,42 @@ func external(o *Observation) {
 		Endpoints: []string{"https://etcd.test:2379"}}
 }
 
+// While nobody can read Nodes, one that a Machine had is named as its host registers it.
+func TestANodeThatCannotBeReadIsNamedByItsHost(t *testing.T) {
+	for name, test := range map[string]struct {
+		change func(*infrav1.QuoinMachine, *clusterv1.Machine)
+		node   string
+	}{
+		"it was a node": {func(*infrav1.QuoinMachine, *clusterv1.Machine) {}, "n-a"},
+		"named already": {func(_ *infrav1.QuoinMachine, m *clusterv1.Machine) { m.Status.NodeRef.Name = "n-b" }, "n-b"},
+		"it never was":  {func(_ *infrav1.QuoinMachine, m *clusterv1.Machine) { m.Spec.ProviderID = "" }, ""},
+		"its data have not run": {func(infra *infrav1.QuoinMachine, _ *clusterv1.Machine) {
+			infra.Status.Initialization.Provisioned = nil
+		}, ""},
+		"nobody knows its host's name yet": {func(infra *infrav1.QuoinMachine, _ *clusterv1.Machine) {
+			infra.Status.Addresses = infra.Status.Addresses[:1]
+		}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g, read := NewWithT(t), &members{}
+			inv, sources, _ := hosted(t, read)
+			sources.Workloads = &workload{live: unreadable()}
+			infra, machine := inv.QuoinMachines["a"], inv.Machines["a"]
+			infra.Status.Addresses = []clusterv1.MachineAddress{{Type: clusterv1.MachineInternalIP, Address: "192.0.2.9"},
+				{Type: clusterv1.MachineHostName, Address: "n-a"}}
+			machine.Spec.ProviderID, machine.Status.NodeRef.Name = infra.Spec.ProviderID, ""
+			test.change(infra, machine)
+			before := machine.DeepCopy()
+			o, err := sources.Observe(t.Context(), inv)
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(o.State.Reachable || o.Answered()).To(BeFalse())
+			g.Expect(o.Machines["a"].Status.NodeRef.Name).To(Equal(test.node))
+			g.Expect(len(read.asked) > 0).To(Equal(test.node != ""), "etcd is read through hosts of nodes")
+			g.Expect(machine).To(Equal(before), "it is written nowhere")
+		})
+	}
+}
+
 // A Machine that has joined has a Node, which Cluster API names a moment later.
 func TestANodeIsNamedByItsProviderID(t *testing.T) {
 	for name, test := range map[string]struct {

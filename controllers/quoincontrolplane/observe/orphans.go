@@ -93,17 +93,12 @@ func (s *Subject) syntheticMachine(infra *infrav1.QuoinMachine, now time.Time) *
 		}
 	}
 	machine.Spec.ClusterName, machine.Spec.Version = s.Cluster.Name, s.ControlPlane.Spec.Version
-	machine.Spec.ProviderID = infra.Spec.ProviderID
 	machine.Spec.InfrastructureRef = clusterv1.ContractVersionedObjectReference{
 		APIGroup: infrav1.GroupVersion.Group, Kind: "QuoinMachine", Name: infra.Name}
 	machine.Spec.FailureDomain = infra.Status.FailureDomain
 	machine.Status.Addresses = infra.Status.Addresses
 	if Provisioned(infra) {
-		for _, address := range infra.Status.Addresses {
-			if address.Type == clusterv1.MachineHostName {
-				machine.Status.NodeRef.Name = address.Address
-			}
-		}
+		machine.Spec.ProviderID, machine.Status.NodeRef.Name = infra.Spec.ProviderID, registersAs(infra)
 	}
 	conditions.Set(machine, metav1.Condition{Type: clusterv1.MachineDeletingCondition, Status: metav1.ConditionTrue,
 		Reason: clusterv1.MachineDeletingWaitingForInfrastructureDeletionReason})

@@ -132,6 +132,6 @@ func TestAMachineThatStandsForOneThatIsGone(t *testing.T) {
 
 	infra.Status.Initialization.Provisioned, infra.DeletionTimestamp = nil, nil
 	made = subject.syntheticMachine(&infra, noon)
-	g.Expect(made.Status.NodeRef.Name).To(BeEmpty(), "it has run nothing")
+	g.Expect(made.Status.NodeRef.Name+made.Spec.ProviderID).To(BeEmpty(), "it has run nothing")
 	g.Expect(made.DeletionTimestamp.Time).To(Equal(noon))
 }

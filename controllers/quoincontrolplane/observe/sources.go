@@ -102,8 +102,9 @@ func (s *Subject) Deleting() bool {
 	return !s.ControlPlane.DeletionTimestamp.IsZero() || !s.Cluster.DeletionTimestamp.IsZero()
 }
 
-// Initialized reports whether kubeadm init is known to have run.
-func (s *Subject) Initialized() bool {
+// Answered reports whether the cluster's API is known to have answered once. Status says so, which is lost in a move or
+// a restore of the objects.
+func (s *Subject) Answered() bool {
 	return ptr.Deref(s.ControlPlane.Status.Initialization.ControlPlaneInitialized, false) ||
 		conditions.IsTrue(s.ControlPlane, controlplanev1.ControlPlaneInitializedCondition)
 }

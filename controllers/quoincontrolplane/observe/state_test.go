@@ -235,6 +235,9 @@ func TestWhatADecisionKnowsOfAControlPlane(t *testing.T) {
 		"initialized": {func(o *Observation) {
 			o.ControlPlane.Status.Initialization.ControlPlaneInitialized = ptr.To(true)
 		}, func(s *state) { s.Initialized = true }},
+		"a Machine that was a node, and no status": {func(o *Observation) {
+			o.Machines["a"].Spec.ProviderID = o.QuoinMachines["a"].Spec.ProviderID
+		}, func(s *state) { s.Initialized = true }},
 		"initialized by its condition": {func(o *Observation) {
 			conditions.Set(o.ControlPlane, metav1.Condition{Type: controlplanev1.ControlPlaneInitializedCondition,
 				Status: metav1.ConditionTrue, Reason: "R"})

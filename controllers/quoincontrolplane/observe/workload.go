@@ -88,10 +88,10 @@ type Health struct {
 }
 
 // readWorkload reads nodes, static pods and kubeadm's configuration, and names the Nodes of the Machines that have
-// joined. A cluster that cannot be read is no error: what follows from it is decided, and shown in conditions.
+// joined, by their hosts while Nodes cannot be read. A cluster that cannot be read is no error: what follows from it is
+// decided, and shown in conditions.
 func (s *Sources) readWorkload(ctx context.Context, inv *Inventory) (Workload, collections.Machines) {
-	w := Workload{Health: map[string]Health{}}
-	machines := inv.Machines
+	w, machines := Workload{Health: map[string]Health{}}, inv.nodesByHosts()
 	ctx, cancel := context.WithTimeout(ctx, WorkloadTimeout)
 	defer cancel()
 	var reader client.Reader
