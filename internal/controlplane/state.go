@@ -31,6 +31,9 @@ type State struct {
 	Certificates bool
 	// Initialized: kubeadm init succeeded once.
 	Initialized bool
+	// Unanswered: the workload cluster's API has not answered yet, as far as the objects know. They forget it in a move or
+	// a restore.
+	Unanswered bool
 	// Reachable: the workload cluster's API answers.
 	Reachable bool
 	// ConfigVersion is the Kubernetes version in the kubeadm-config ConfigMap, which decides what a join installs.

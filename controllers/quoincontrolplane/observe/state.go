@@ -56,7 +56,7 @@ func (o *Observation) fillState() {
 	o.State.Deleting = !o.ControlPlane.DeletionTimestamp.IsZero()
 	o.State.ClusterDeleting = !o.Cluster.DeletionTimestamp.IsZero()
 	o.State.Certificates = isTrue(o.Certificates)
-	o.State.Initialized = o.Initialized()
+	o.State.Initialized, o.State.Unanswered = o.Initialized(), !o.Answered()
 	o.State.Reachable = o.Workload.Err == nil && o.Workload.Connected
 	o.State.ConfigVersion = o.Workload.ConfigVersion
 	o.State.AddonsCurrent, o.State.ProxyHeld = o.Workload.AddonsCurrent, o.Workload.ProxyHeld != ""

@@ -234,14 +234,14 @@ func TestWhatADecisionKnowsOfAControlPlane(t *testing.T) {
 			func(*state) {}},
 		"initialized": {func(o *Observation) {
 			o.ControlPlane.Status.Initialization.ControlPlaneInitialized = ptr.To(true)
-		}, func(s *state) { s.Initialized = true }},
+		}, func(s *state) { s.Initialized, s.Unanswered = true, false }},
 		"a Machine that was a node, and no status": {func(o *Observation) {
 			o.Machines["a"].Spec.ProviderID = o.QuoinMachines["a"].Spec.ProviderID
 		}, func(s *state) { s.Initialized = true }},
 		"initialized by its condition": {func(o *Observation) {
 			conditions.Set(o.ControlPlane, metav1.Condition{Type: controlplanev1.ControlPlaneInitializedCondition,
 				Status: metav1.ConditionTrue, Reason: "R"})
-		}, func(s *state) { s.Initialized = true }},
+		}, func(s *state) { s.Initialized, s.Unanswered = true, false }},
 		"no connection": {func(o *Observation) { o.Workload.Connected = false }, func(s *state) { s.Reachable = false }},
 		"unreadable": {func(o *Observation) { o.Workload.Err = errors.New("down") },
 			func(s *state) { s.Reachable = false }},
@@ -291,7 +291,8 @@ func TestWhatADecisionKnowsOfAControlPlane(t *testing.T) {
 			o.fillState()
 			g.Expect(o.State.Machines).To(HaveLen(1))
 			o.State.Machines, o.State.Etcd = nil, state{}.Etcd
-			want := state{Name: "-n default plane", Replicas: 1, Version: "v1.36.3", StackedEtcd: true, Reachable: true}
+			want := state{Name: "-n default plane", Replicas: 1, Version: "v1.36.3", StackedEtcd: true, Reachable: true,
+				Unanswered: true}
 			test.want(&want)
 			g.Expect(o.State).To(Equal(want))
 		})

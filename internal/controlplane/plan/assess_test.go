@@ -244,6 +244,8 @@ func parse(t *testing.T, d *datadriven.TestData) controlplane.State {
 			s.Initialized, s.Reachable, s.Etcd = false, false, quorum.Membership{Problem: "no host"}
 		case "unreachable":
 			s.Reachable = false
+		case "unanswered":
+			s.Reachable, s.Unanswered = false, true
 		case "etcd-unknown":
 			s.Etcd = quorum.Membership{Problem: "no member answered"}
 		case "no-certificates":

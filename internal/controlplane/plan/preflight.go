@@ -69,7 +69,13 @@ func (s facts) unreachable() string {
 			ended = append(ended, fmt.Sprintf("%s (%s)", machine.Name, machine.CertificatesEnded))
 		}
 	}
-	if len(ended) == 0 {
+	switch {
+	case len(ended) == 0 && s.Unanswered:
+		return begin + "look at its endpoint, and at the API servers on the hosts. It has not answered yet, as far as the " +
+			"objects here know. If the cluster is new and will not come, as where its endpoint is wrong, delete the Cluster " +
+			"and make it again: none of its Machines is replaced, because it may hold the only data. If the objects were " +
+			"restored, docs/disaster-recovery.md says how to restore etcd"
+	case len(ended) == 0:
 		return begin + "look at its endpoint, and at the API servers on the hosts"
 	}
 	return begin + fmt.Sprintf("the certificates of Machine %s have ended. Renew them on one host after the other, with "+

@@ -77,7 +77,7 @@ func (s facts) ongoing() controlplane.Operation { return s.during(s.upkeep()) }
 
 // during is the operation, unless there is no cluster yet, or a Machine leaves meanwhile.
 func (s facts) during(operation controlplane.Operation) controlplane.Operation {
-	if !s.Initialized {
+	if !s.Initialized || s.Unanswered {
 		return controlplane.Initialize
 	}
 	for _, machine := range s.Machines {

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -27,6 +28,8 @@ import (
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane/plan"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/quorum"
 	"github.com/quoin-dev/cluster-api-provider-quoin/test/clienttest"
 )
@@ -489,6 +492,32 @@ func TestMachineDeletionOverride(t *testing.T) {
 	g.Expect(response.Allowed).To(BeTrue())
 	g.Expect(response.AuditAnnotations).To(BeEmpty())
 	g.Expect(recorder.Events).NotTo(Receive())
+}
+
+// What is advised about the first Machine of a cluster that never answered is not refused: one that was no node yet is
+// replaced at a person's word, and of one that was, which may hold the only data, the Cluster is deleted.
+func TestWhatIsAdvisedAboutAFirstMachineIsAllowed(t *testing.T) {
+	for _, ran := range []bool{false, true} {
+		g, e := NewWithT(t), newEstate(1)
+		e.plane.Status = controlplanev1.QuoinControlPlaneStatus{}
+		e.machines[0].Status.NodeRef = clusterv1.MachineNodeReference{}
+		state := controlplane.State{Replicas: 1, Version: "v1.36.3", StackedEtcd: true, Certificates: true, Initialized: ran,
+			Unanswered: true, Machines: []controlplane.Machine{{Name: "m0", Version: "v1.36.3", HostClaimed: true,
+				UpToDate: true, Bootstrapped: ran, Hook: true, DrainHook: true}}}
+		if ran {
+			e.machines[0].Spec.ProviderID = "quoin://metal/h0/1"
+		}
+		advice := plan.Assess(state).Step.Message
+		g.Expect(strings.Contains(advice, clusterv1.RemediateMachineAnnotation)).To(Equal(!ran), advice)
+		g.Expect(strings.Contains(advice, "delete the Cluster")).To(Equal(ran), advice)
+
+		g.Expect(e.ask(t, events.NewFakeRecorder(1), nil).Allowed).To(Equal(!ran))
+		e.cluster.TypeMeta = metav1.TypeMeta{APIVersion: clusterv1.GroupVersion.String(), Kind: "Cluster"}
+		webhook := &ClusterDeletionWebhook{decoder: admission.NewDecoder(e.scheme(t))}
+		g.Expect(webhook.Handle(t.Context(), deletionOf(t, e.cluster)).Allowed).To(BeTrue())
+		goes(e.cluster)
+		g.Expect(e.ask(t, events.NewFakeRecorder(1), nil).Allowed).To(BeTrue(), "it goes with its Cluster")
+	}
 }
 
 // What is lost is said to whom the deletion is allowed, and the ways on to whom it is not, in their order.
