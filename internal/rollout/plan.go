@@ -407,14 +407,15 @@ func (p *planner) summary(pool *rules, decided []Decision) (Reason, string) {
 	if _, reason, why := p.nextSelected(pool); reason != "" {
 		return reason, why
 	}
-	if reason, why := p.leaving(pool); reason != "" {
-		return reason, why
+	leaves, how := p.leaving(pool)
+	if !pool.busy() || leaves != "" && leaves != RollingOut {
+		return cmp.Or(leaves, UpToDate), how
 	}
-	if !pool.busy() {
-		return UpToDate, ""
-	}
-	if reason, why := p.holds(pool, &room{present: pool.present()}); reason != "" && reason != Surge &&
-		(reason != Previous || pool.overdue == "") {
+	reason, why := p.holds(pool, &room{present: pool.present()})
+	switch {
+	case leaves != "" && reason != Previous: // what is broken leaves although its pool waits for another one
+		return leaves, how
+	case reason != "" && reason != Surge && (reason != Previous || pool.overdue == ""):
 		return reason, why + early(pool, reason)
 	}
 	if from := pool.idle(p.now); p.now.Before(from) {

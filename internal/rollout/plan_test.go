@@ -453,6 +453,9 @@ func TestWhatIsSaidOfAPool(t *testing.T) {
 			"meanwhile: set the policy's maxUnavailable to 1 or more, or spec.whenNoSpare to RemoveFirst"},
 		"one is drained": {nil, func(g given) { g.result.Leaves = one(Draining, Evicting) },
 			"RollingOut: Machine a: Draining"},
+		"one is drained, and another pool comes first": {nil, func(g given) {
+			g.result.Leaves, g.current = one(Draining, Evicting), []string{"amber"}
+		}, "WaitingForPrevious: MachineDeployment amber comes first" + early},
 		"nothing is replaced": {nil, func(g given) { g.pool.Machines, g.pool.Completed = nil, "2" }, "UpToDate: "},
 		"it is suspended":     {nil, func(g given) { g.pool.suspended = "it rests" }, "Suspended: it rests" + early},
 		"all are there": {nil, func(g given) { g.pool.Machines = append(g.pool.Machines, countedOne, countedOne) },

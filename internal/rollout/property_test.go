@@ -283,7 +283,7 @@ func (f *fleet) judge(t *rapid.T, d Decision, before map[string]*node) {
 	case f.unhealthy != "":
 		t.Fatalf("%s while the control plane is ill", d.Machine)
 	}
-	f.judgeOrder(t, pool, d, flying > 0, known > 0 || pool.begun() || pool.owes > 0)
+	f.judgeOrder(t, pool, d, flying > 0, known > 0 || f.begun(pool) || pool.owes > 0)
 }
 
 // judgeOrder holds one admission against those of other pools. A pool of which Machines were replaced already is begun,

@@ -175,7 +175,7 @@ func (f *fleet) validatedStep(t *rapid.T, enough int) {
 			flying[d.name] = flying[d.name] || n.occupies() && n.deleted.IsZero() && n.template == d.template &&
 				(n.gated || !n.joined)
 		}
-		flying[d.name] = flying[d.name] || d.begun()
+		flying[d.name] = flying[d.name] || d.onDelete && f.begun(d)
 	}
 	at := f.now
 	f.step(t)

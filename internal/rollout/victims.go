@@ -96,8 +96,26 @@ func (r *rules) tooFew() string {
 		r.maxUnavailableOf(), r.Replicas-r.least)
 }
 
-// begun reports whether an outdated Machine is gone already, so that the pool is finished before another is begun.
-func (r *rules) begun() bool { return r.OnDelete && r.rolling() && r.onTheirWay() > 0 }
+// unbegun are the reasons of pools of which nothing leaves but what is broken, which waits for no order.
+var unbegun = []Reason{"", UpToDate, Suspended, ControlPlane, ValidationFailed, Previous}
+
+// begun reports whether an outdated Machine is gone already, so that the pool is finished before another is begun. What
+// Cluster API deletes beforehand serves until it is drained.
+func (r *rules) begun() bool {
+	if r.OnDelete {
+		return r.rolling() && r.onTheirWay() > 0
+	}
+	if r.drain == nil || r.onlySelected() || slices.Contains(unbegun, r.Said) {
+		return false
+	}
+	there := 0
+	for _, m := range r.Machines {
+		if m.started() && (!m.Deleting || m.Leave.PreDrain) {
+			there++
+		}
+	}
+	return there < min(r.Replicas, cmp.Or(r.DoneOf, r.Replicas))
+}
 
 // onTheirWay counts the Machines that leave and those that take the place of what left.
 func (p Pool) onTheirWay() int { return max(0, p.Replicas-p.in(outdated)-p.in(counts)) }

@@ -150,15 +150,16 @@ func (f *fleet) outbids(d *deployment) bool {
 	return slices.ContainsFunc(d.machines, marked) && slices.ContainsFunc(d.machines, lacks)
 }
 
-// begun reports whether a Machine of the deployment is missing that was deleted for the rollout.
-func (d *deployment) begun() bool {
+// begun reports whether a Machine of the deployment is missing that was deleted for the rollout. One that Cluster API
+// deleted is so once it is drained.
+func (f *fleet) begun(d *deployment) bool {
 	there := 0
 	for _, n := range d.machines {
-		if n.deleted.IsZero() && n.occupies() && !n.gated {
+		if (n.deleted.IsZero() || n.preDrain && !d.onDelete) && n.occupies() && !n.gated {
 			there++
 		}
 	}
-	return d.onDelete && there < d.replicas
+	return (d.onDelete || f.policy.Drain != nil) && there < d.replicas
 }
 
 // may is how many of the deployment may be missing.
@@ -388,23 +389,52 @@ func TestLimitsThatContradictEachOther(t *testing.T) {
 	}
 }
 
-// A pool is begun whose Machines a rollout deletes and of which one is missing or on its way.
+// A pool is begun whose Machines a rollout deletes, or drains, and of which one is missing or on its way.
 func TestWhichPoolIsBegun(t *testing.T) {
-	counting := Machine{Hosted: true, Joined: true}
+	counting, held := Machine{Hosted: true, Joined: true}, serving("b")
+	held.Deleting = true
+	drained := held
+	drained.Leave.PreDrain = false
+	said := func(reason Reason) func(*rules) {
+		return func(r *rules) { r.drain, r.Said, r.Revision, r.Completed = &drainRules{}, reason, "2", "1" }
+	}
+	drains := said(RollingOut)
 	for name, c := range map[string]struct {
-		onDelete bool
+		change   func(*rules)
 		replicas int
 		machines []Machine
 		way      int
 		begun    bool
 	}{
-		"one is missing":           {true, 3, []Machine{old("a", ""), counting}, 1, true},
-		"none is":                  {true, 2, []Machine{old("a", ""), counting}, 0, false},
-		"there are more":           {true, 1, []Machine{old("a", ""), counting}, 0, false},
-		"Cluster API deletes them": {false, 3, []Machine{old("a", ""), counting}, 1, false},
-		"nothing is replaced":      {true, 3, []Machine{counting}, 2, false},
+		"one is missing":           {nil, 3, []Machine{old("a", ""), counting}, 1, true},
+		"none is":                  {nil, 2, []Machine{old("a", ""), counting}, 0, false},
+		"there are more":           {nil, 1, []Machine{old("a", ""), counting}, 0, false},
+		"Cluster API deletes them": {func(*rules) {}, 3, []Machine{old("a", ""), counting}, 1, false},
+		"nothing is replaced":      {nil, 3, []Machine{counting}, 2, false},
+		"one is drained":           {drains, 2, []Machine{old("a", ""), drained}, 1, true},
+		"one waits for its drain":  {drains, 2, []Machine{old("a", ""), held}, 1, false},
+		"one was drained":          {drains, 2, []Machine{old("a", ""), {Name: "new"}}, 1, true},
+		"the only one was drained": {drains, 1, nil, 1, true},
+		"more are asked for": {func(r *rules) {
+			drains(r)
+			r.DoneOf = 2
+		}, 3, []Machine{old("a", ""), old("b", ""), {Name: "new"}}, 1, false},
+		"one that a person selected is gone": {func(r *rules) {
+			drains(r)
+			r.Completed = "2"
+		}, 2, []Machine{counting}, 1, false},
+		"nobody knows of it":                 {said(""), 2, []Machine{old("a", "")}, 1, false},
+		"one was missing before":             {said(UpToDate), 2, []Machine{old("a", "")}, 1, false},
+		"it waited for another one":          {said(Previous), 2, []Machine{old("a", "")}, 1, false},
+		"it waited for the control plane":    {said(ControlPlane), 2, []Machine{old("a", "")}, 1, false},
+		"it waited for another one's looks":  {said(ValidationFailed), 2, []Machine{old("a", "")}, 1, false},
+		"it was suspended":                   {said(Suspended), 2, []Machine{old("a", "")}, 1, false},
+		"what it has begun waits for a look": {said(Validating), 2, []Machine{old("a", "")}, 1, true},
 	} {
-		r := &rules{Pool: Pool{Replicas: c.replicas, OnDelete: c.onDelete, Machines: c.machines}}
+		r := &rules{Pool: Pool{Replicas: c.replicas, OnDelete: c.change == nil, Machines: c.machines}}
+		if c.change != nil {
+			c.change(r)
+		}
 		NewWithT(t).Expect(r.onTheirWay()).To(Equal(c.way), name)
 		NewWithT(t).Expect(r.begun()).To(Equal(c.begun), name)
 	}
