@@ -197,7 +197,7 @@ func (p *planner) inWindow(pool *rules, room *room) (Reason, string) {
 		return "", ""
 	}
 	p.again(p.schedule.next.from.Sub(p.now))
-	if room.missing(pool) && pool.in(counts) > 0 {
+	if room.missing(pool) && (pool.in(counts) > 0 || pool.onlySelected()) {
 		return "", ""
 	}
 	return Closed, "no window is open; the next one opens " + clock(p.schedule.next.from)

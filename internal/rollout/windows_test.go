@@ -210,20 +210,24 @@ func TestWhenAWindowIsLookedAtAgain(t *testing.T) {
 		counts  bool
 		again   time.Duration
 		closed  bool
+		done    string
 	}{
-		"there are none": {nil, 1, true, 0, false},
-		"one is open":    {[]quoinv1.RolloutWindow{windowOf("07:30", 60, "")}, 1, true, 30 * time.Minute, false},
-		"one opens":      {[]quoinv1.RolloutWindow{windowOf("09:00", 60, "")}, 1, true, time.Hour, true},
+		"there are none": {nil, 1, true, 0, false, "1"},
+		"one is open":    {[]quoinv1.RolloutWindow{windowOf("07:30", 60, "")}, 1, true, 30 * time.Minute, false, "1"},
+		"one opens":      {[]quoinv1.RolloutWindow{windowOf("09:00", 60, "")}, 1, true, time.Hour, true, "1"},
 		"one opens, and a Machine is missing": {[]quoinv1.RolloutWindow{windowOf("09:00", 60, "")}, 0, true, time.Hour,
-			false},
+			false, "1"},
 		"one opens, and a deletion would leave one missing": {[]quoinv1.RolloutWindow{windowOf("09:00", 60, "")}, -1,
-			true, time.Hour, true},
-		"one opens, and nothing counts": {[]quoinv1.RolloutWindow{windowOf("09:00", 60, "")}, 0, false, time.Hour, true},
+			true, time.Hour, true, "1"},
+		"one opens, and nothing counts": {[]quoinv1.RolloutWindow{windowOf("09:00", 60, "")}, 0, false, time.Hour, true, "1"},
+		"one opens, and all that counted is missing": {[]quoinv1.RolloutWindow{windowOf("09:00", 60, "")}, 0, false,
+			time.Hour, false, "2"},
 	} {
 		g := NewWithT(t)
 		times, err := scheduled(c.windows, eight)
 		g.Expect(err).NotTo(HaveOccurred())
-		p, pool := &planner{now: eight, schedule: times}, &rules{Pool: Pool{Replicas: 1}}
+		p := &planner{now: eight, schedule: times}
+		pool := &rules{Pool: Pool{Replicas: 1, Revision: "2", Completed: c.done}}
 		if c.counts {
 			pool.Machines = []Machine{{Hosted: true, Joined: true}}
 		}
