@@ -220,6 +220,10 @@ func (l *leaver) holdsDrain(m Machine) (Reason, string) {
 		// What a rollout deletes itself it has judged already.
 		if !m.Condemned {
 			rules = append(rules, l.conflicts, l.inWindow)
+			// One that serves, and whose place would be empty.
+			if m.serves() && l.pool.staying() < l.pool.Replicas {
+				rules = append(rules, l.fits)
+			}
 		}
 		// One that is broken, or was only tried, may be what looks find.
 		if !m.Condemned && m.serves() {

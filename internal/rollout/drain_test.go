@@ -276,6 +276,10 @@ func TestWhatADrainWaitsFor(t *testing.T) {
 	closes := func(g given) {
 		g.policy.Windows = []quoinv1.RolloutWindow{{Start: "20:00", DurationMinutes: ptr.To[int32](60)}}
 	}
+	short := func(g given) {
+		g.policy.Windows = []quoinv1.RolloutWindow{{Start: "07:00", DurationMinutes: ptr.To[int32](65)}}
+		g.pool.Replicas, g.pool.Stock.Unavailable, g.pool.Pace = 3, 1, Pace{10 * time.Minute}
+	}
 	away := func(g given) { g.new.Leave.Node.Unreachable = true }
 	flies := func(g given) { g.new.Gated, g.new.Unhealthy = true, "ill" }
 	for name, c := range map[string]struct {
@@ -324,6 +328,20 @@ func TestWhatADrainWaitsFor(t *testing.T) {
 			closes(g)
 			g.m.Condemned = true
 		}, drains + "; 12h0m0s"},
+		"the window closes too soon for what takes its place": {short, "HoldDrain (WillNotFit): a Machine takes 10m0s here " +
+			"with its soak, and the window closes Mon 2026-11-23 08:05 UTC; the next one opens Tue 2026-11-24 07:00 UTC; 5m0s"},
+		"the window closes soon, and another one has its place": {func(g given) {
+			short(g)
+			g.pool.Replicas = 2
+		}, drains + "; 5m0s"},
+		"the window closes soon, and it does not serve": {func(g given) {
+			short(g)
+			g.m.Unhealthy = "ill"
+		}, drains + "; 5m0s"},
+		"the window closes soon, and a rollout deleted it before": {func(g given) {
+			short(g)
+			g.m.Condemned = true
+		}, drains + "; 5m0s"},
 		"limits leave no room": {func(g given) { g.policy.Strategy = ptr.To(strategy("0", "0")) },
 			"HoldDrain (LimitsConflict): the policy allows no surge, and MachineDeployment blue lets no Machine be missing: " +
 				"set maxUnavailable of MachineDeployment blue to 1 or more, or the policy's maxSurge"},

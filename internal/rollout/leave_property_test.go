@@ -92,6 +92,8 @@ func (f *fleet) judgeDrains(t *rapid.T, d Decision, before map[string]*node) {
 			t.Fatalf("%s is drained at %s outside of %+v", d.Machine, f.now, f.policy.Windows)
 		} else if stock && f.minimum(pool) > 0 && f.refuses(pool) {
 			t.Fatalf("%s is drained against minAvailable", d.Machine)
+		} else if stock && !f.fits(pool, before) && was.joined && !was.gated && was.ill == "" {
+			t.Fatalf("%s is drained, and what takes its place is not done before the window closes", d.Machine)
 		}
 		if why := f.crowds(pool, was, before); why != "" {
 			t.Fatalf("%s is drained %s: %s", d.Machine, why, f.draw())
@@ -114,6 +116,22 @@ func (f *fleet) judgeDrains(t *rapid.T, d Decision, before map[string]*node) {
 			pool.terminatedBefore = f.now
 		}
 	}
+}
+
+// fits reports whether what takes the place of a Machine that is drained is done before the window closes, or nothing
+// does, or it is not known how long it takes.
+func (f *fleet) fits(pool *deployment, before map[string]*node) bool {
+	stay := 0
+	for _, n := range pool.machines {
+		if is := before[n.name]; is != nil && is.deleted.IsZero() && !is.hosted.IsZero() {
+			stay++
+		}
+	}
+	if len(f.policy.Windows) == 0 || stay >= pool.replicas || len(pool.pace) == 0 {
+		return true
+	}
+	takes := slices.Sorted(slices.Values(pool.pace))[len(pool.pace)/2] + seconds(f.policy.SoakSeconds)
+	return f.since()+takes <= time.Duration(*f.policy.Windows[0].DurationMinutes)*time.Minute
 }
 
 // crowds says beside what a Machine is drained that Cluster API deleted, of which one at a time is: before any of the

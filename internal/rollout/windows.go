@@ -220,8 +220,9 @@ func (p *planner) fits(pool *rules, room *room) (Reason, string) {
 
 // takes is how long the next Machine of the pool takes with its soak; 0 when that is not known, or when there is none.
 func (p *planner) takes(pool *rules) time.Duration {
-	if takes := pool.Pace.Median(); takes > 0 && (pool.in(outdated) > 0 ||
-		slices.ContainsFunc(pool.Machines, Machine.needsUpdate)) {
+	missed := pool.staying() < pool.Replicas
+	next := func(m Machine) bool { return m.needsUpdate() || missed && m.leavesReplaced() && m.Leave.PreDrain }
+	if takes := pool.Pace.Median(); takes > 0 && (pool.in(outdated) > 0 || slices.ContainsFunc(pool.Machines, next)) {
 		return takes + pool.soak
 	}
 	return 0

@@ -153,6 +153,8 @@ func TestClosedFor(t *testing.T) {
 func TestWhatTheNextMachineTakes(t *testing.T) {
 	counting, selected, gone := Machine{Hosted: true, Joined: true}, Machine{Hosted: true, Joined: true}, old("gone", "")
 	selected.NeedsUpdate, gone.Deleting = "marked", true
+	held := gone
+	held.Leave.PreDrain = true
 	for name, c := range map[string]struct {
 		machines []Machine
 		pace     Pace
@@ -164,8 +166,10 @@ func TestWhatTheNextMachineTakes(t *testing.T) {
 		"nothing was measured":  {[]Machine{old("a", "")}, nil, 0},
 		"nothing is replaced":   {[]Machine{counting}, Pace{10 * time.Minute}, 0},
 		"the last one leaves":   {[]Machine{counting, gone}, Pace{10 * time.Minute}, 0},
+		"the last one is held":  {[]Machine{held}, Pace{10 * time.Minute}, 11 * time.Minute},
+		"it is held beside one": {[]Machine{counting, held}, Pace{10 * time.Minute}, 0},
 	} {
-		pool := &rules{Pool: Pool{Machines: c.machines, Pace: c.pace}, soak: time.Minute}
+		pool := &rules{Pool: Pool{Replicas: 1, Machines: c.machines, Pace: c.pace}, soak: time.Minute}
 		NewWithT(t).Expect((&planner{}).takes(pool)).To(Equal(c.takes), name)
 	}
 }
