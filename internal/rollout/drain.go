@@ -252,6 +252,10 @@ func (l *leaver) holdsDrain(m Machine) (Reason, string) {
 		l.again(next.Sub(l.now))
 		return Interval, "the last one was terminated at " + utc(l.last)
 	}
+	// A pool starts with a look, so that its failure costs nothing (S3-10).
+	if stock && !helps && !m.Condemned && m.serves() && l.pool.in(counts) == 0 {
+		return l.validatesFirst(l.pool, &room{inFlight: l.pool.in(inFlight)})
+	}
 	return "", ""
 }
 
@@ -307,9 +311,10 @@ func (r *rules) alone() string {
 	return ""
 }
 
-// afterLooks keeps what serves from its drain while the Cluster does not validate.
-func (l *leaver) afterLooks(*rules, *room) (Reason, string) {
-	if l.validation.failed == "" {
+// afterLooks keeps what serves from its drain while the Cluster does not validate. A pool of which the first one is to
+// be drained goes on having looks made.
+func (l *leaver) afterLooks(pool *rules, _ *room) (Reason, string) {
+	if l.validation.failed == "" || l.looksAt(pool) && pool.in(counts) == 0 && pool.in(inFlight) == 0 {
 		return "", ""
 	}
 	return ValidationFailed, l.validation.failed

@@ -280,6 +280,12 @@ func TestWhatADrainWaitsFor(t *testing.T) {
 		g.policy.Windows = []quoinv1.RolloutWindow{{Start: "07:00", DurationMinutes: ptr.To[int32](65)}}
 		g.pool.Replicas, g.pool.Stock.Unavailable, g.pool.Pace = 3, 1, Pace{10 * time.Minute}
 	}
+	blind := func(g given) {
+		g.policy.Validation, g.pool.Replicas = &quoinv1.RolloutValidation{}, 1
+		for i := range g.pool.Machines {
+			g.pool.Machines[i].Outdated, g.pool.Machines[i].Leave.Node.Marked = true, true
+		}
+	}
 	away := func(g given) { g.new.Leave.Node.Unreachable = true }
 	flies := func(g given) { g.new.Gated, g.new.Unhealthy = true, "ill" }
 	for name, c := range map[string]struct {
@@ -408,6 +414,17 @@ func TestWhatADrainWaitsFor(t *testing.T) {
 		}, "HoldDrain (ValidationFailed): MachineDeployment blue was not validated within 15m0s: looks that found nothing " +
 			"were too few. Mend that, or take the template before, or suspend its group; a successThreshold of 0 goes on " +
 			"without validation"},
+		"nobody looked": {blind,
+			"HoldDrain (Validating): the Cluster is validated: 0 of 1 looks in a row found nothing"},
+		"nobody looked, and another one is on its way": {func(g given) {
+			blind(g)
+			flies(g)
+			g.new.Outdated = false
+		}, drains},
+		"nobody looked, and the control plane waits for its host": {func(g given) {
+			blind(g)
+			g.m.Wanted = true
+		}, drains},
 		"a Node is to be tainted first": {func(g given) {
 			g.new.Outdated, g.new.Leave.Node = true, Node{Known: true}
 		}, "HoldDrain (Tainting): the Node of Machine c is to be tainted first"},

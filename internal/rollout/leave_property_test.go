@@ -94,6 +94,8 @@ func (f *fleet) judgeDrains(t *rapid.T, d Decision, before map[string]*node) {
 			t.Fatalf("%s is drained against minAvailable", d.Machine)
 		} else if stock && !f.fits(pool, before) && was.joined && !was.gated && was.ill == "" {
 			t.Fatalf("%s is drained, and what takes its place is not done before the window closes", d.Machine)
+		} else if stock && f.unseen(pool, before) && was.joined && !was.gated && was.ill == "" {
+			t.Fatalf("%s is drained without a look", d.Machine)
 		}
 		if why := f.crowds(pool, was, before); why != "" {
 			t.Fatalf("%s is drained %s: %s", d.Machine, why, f.draw())
@@ -132,6 +134,22 @@ func (f *fleet) fits(pool *deployment, before map[string]*node) bool {
 	}
 	takes := slices.Sorted(slices.Values(pool.pace))[len(pool.pace)/2] + seconds(f.policy.SoakSeconds)
 	return f.since()+takes <= time.Duration(*f.policy.Windows[0].DurationMinutes)*time.Minute
+}
+
+// unseen reports whether nothing of the present template is there, and no look found nothing within a minute.
+func (f *fleet) unseen(pool *deployment, before map[string]*node) bool {
+	for _, n := range pool.machines {
+		if is := before[n.name]; is != nil && is.template == pool.template && is.deleted.IsZero() && is.occupies() {
+			return false
+		}
+	}
+	last := lookMade{}
+	for _, look := range f.looks.seen {
+		if look.pool == pool.name {
+			last = look
+		}
+	}
+	return f.policy.Validation != nil && (!last.passed || f.now.Sub(last.at) >= time.Minute)
 }
 
 // crowds says beside what a Machine is drained that Cluster API deleted, of which one at a time is: before any of the
