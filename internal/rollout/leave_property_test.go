@@ -88,13 +88,17 @@ func (f *fleet) judgeDrains(t *rapid.T, d Decision, before map[string]*node) {
 			since < seconds(f.policy.Drain.IntervalSeconds) {
 			t.Fatalf("%s is drained %s after another was terminated", d.Machine, since)
 		}
-		if stock := was.template != pool.template && !pool.onDelete && !was.condemned; stock && !f.opened() {
+		stock := was.template != pool.template && !pool.onDelete && !was.condemned
+		serves := was.joined && !was.gated && was.ill == ""
+		switch {
+		case !stock:
+		case !f.opened():
 			t.Fatalf("%s is drained at %s outside of %+v", d.Machine, f.now, f.policy.Windows)
-		} else if stock && f.minimum(pool) > 0 && f.refuses(pool) {
+		case f.minimum(pool) > 0 && f.refuses(pool):
 			t.Fatalf("%s is drained against minAvailable", d.Machine)
-		} else if stock && !f.fits(pool, before) && was.joined && !was.gated && was.ill == "" {
+		case serves && !f.fits(pool, before):
 			t.Fatalf("%s is drained, and what takes its place is not done before the window closes", d.Machine)
-		} else if stock && f.unseen(pool, before) && was.joined && !was.gated && was.ill == "" {
+		case serves && f.unseen(pool, before):
 			t.Fatalf("%s is drained without a look", d.Machine)
 		}
 		if why := f.crowds(pool, was, before); why != "" {
