@@ -87,8 +87,8 @@ func dropHostless(operation controlplane.Operation, machine controlplane.Machine
 }
 
 // dropUnjoinable deletes a Machine that waits for a host where none can join: its join was judged when it was made,
-// which may be days ago, and it would claim the next host in vain. Another one is made once one can join. What passes by
-// itself, such as a voter that is slow, is no reason: one after the other would be made and deleted. Nor is a member
+// which may be days ago, and it would claim the next host in vain. Another one is made once one can join. What passes
+// by itself, such as a voter that is slow, is no reason: one after the other would be made and deleted. Nor is a member
 // without a Machine, which goes first. Where the claim comes first it leaves like any other.
 func dropUnjoinable(s facts) *controlplane.Step {
 	stays := func(member quorum.Member) bool {
