@@ -71,10 +71,15 @@ func (s facts) unreachable() string {
 	}
 	switch {
 	case len(ended) == 0 && s.Unanswered:
-		return begin + "look at its endpoint, and at the API servers on the hosts. It has not answered yet, as far as the " +
-			"objects here know. If the cluster is new and will not come, as where its endpoint is wrong, delete the Cluster " +
-			"and make it again: none of its Machines is replaced, because it may hold the only data. If the objects were " +
-			"restored, docs/disaster-recovery.md says how to restore etcd"
+		only := ""
+		if s.StackedEtcd {
+			only = ", because it may hold the only data"
+		}
+		return fmt.Sprintf("waiting for the first answer of the workload cluster's API: kubeadm has ended on a Machine, "+
+			"and nothing is changed until then. If it takes long, look at its endpoint, and at the API servers on the "+
+			"hosts. Where a new cluster will not come, as with a wrong endpoint, delete the Cluster and make it again: none "+
+			"of its Machines is replaced%s. Where the objects were restored, docs/disaster-recovery.md says how to restore "+
+			"etcd", only)
 	case len(ended) == 0:
 		return begin + "look at its endpoint, and at the API servers on the hosts"
 	}
