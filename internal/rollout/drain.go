@@ -37,7 +37,7 @@ func (r *rules) drainFailure(topology *Topology, now time.Time) string {
 	}
 	for _, m := range r.Machines {
 		l := m.Leave
-		if !m.Deleting || l.PreDrain || !l.PreTerminate || l.Remediated || m.nothingToDrain() || l.Node.away(now) ||
+		if !m.Deleting || l.PreDrain || !l.PreTerminate || l.Remediated || m.nothingToDrain() || l.Node.Unreachable ||
 			l.began().IsZero() || now.Before(l.began().Add(r.drain.timeout)) ||
 			!l.Passed.IsZero() && l.Node.Listed && len(l.Node.Pods) == 0 {
 			continue
@@ -214,14 +214,16 @@ func (l *leaver) holdsDrain(m Machine) (Reason, string) {
 	if stock && l.pool.drain.off {
 		return DrainOff, drainIsOff
 	}
+	// Nothing takes the place of what a scale-down takes away.
+	empties := m.serves() && l.pool.staying() < l.pool.Replicas
 	// What waits for the control plane, which waits for just that host, would wait for ever.
 	if stock && !helps {
 		rules := []holdRule{l.stopped, l.afterControlPlane, l.afterPrevious, l.afterPerson}
 		// What a rollout deletes itself it has judged already.
 		if !m.Condemned {
 			rules = append(rules, l.conflicts, l.inWindow)
-			// One that serves, and whose place would be empty.
-			if m.serves() && l.pool.staying() < l.pool.Replicas {
+			// One that serves, and whose place would be empty until another window is open for long enough, if any is.
+			if empties && l.fitsNowhere(l.pool) == "" {
 				rules = append(rules, l.fits)
 			}
 		}
@@ -253,7 +255,7 @@ func (l *leaver) holdsDrain(m Machine) (Reason, string) {
 		return Interval, "the last one was terminated at " + utc(l.last)
 	}
 	// A pool starts with a look, so that its failure costs nothing (S3-10).
-	if stock && !helps && !m.Condemned && m.serves() && l.pool.in(counts) == 0 {
+	if stock && !helps && !m.Condemned && empties && l.pool.in(counts) == 0 {
 		return l.validatesFirst(l.pool, &room{inFlight: l.pool.in(inFlight)})
 	}
 	return "", ""
@@ -356,7 +358,7 @@ func (l *leaver) whileDraining(m Machine, over bool) (Action, Reason, string) {
 	switch {
 	case m.Leave.Node.away(l.now):
 		return Skip, DrainGivenUp, "the kubelet of its Node does not answer"
-	case !over:
+	case !over, m.Leave.Node.Unreachable && l.pool.drain.onTimeout == quoinv1.RolloutDrainFail:
 		return Draining, Evicting, m.Leave.keeps()
 	case l.pool.drain.onTimeout == quoinv1.RolloutDrainProceed:
 		return Skip, DrainGivenUp, fmt.Sprintf("its Node was not drained within %s, and onTimeout is Proceed. %s",
@@ -406,7 +408,7 @@ func (l *leaver) afterDrain(m Machine, over bool) (Action, Reason, string) {
 		return l.force(m)
 	}
 	l.again(podsRecheck)
-	if over {
+	if over && !node.Unreachable {
 		return Evict, DrainFailed, l.pool.failed
 	}
 	return Evict, Evicting, m.Leave.keeps()

@@ -107,7 +107,7 @@ func TestHowAMachineIsDrained(t *testing.T) {
 		"the time is over, and its kubelet is away": {timeout, unreachable(timeout - 5*time.Minute),
 			"SkipDrain (DrainTimeout): the kubelet of its Node does not answer"},
 		"the time is over, and its kubelet may come back": {timeout, unreachable(timeout - time.Minute),
-			"HoldTermination (DrainFailed): " + hangs + "Cluster API does not say what it waits for; 4m0s"},
+			"Draining (Evicting): Cluster API does not say what it waits for; 4m0s"},
 		"who proceeds has more time": {timeout, proceed, "Draining (Evicting): Cluster API does not say what it waits for; 5m0s"},
 		"and proceeds then": {20 * time.Minute, proceed, "SkipDrain (DrainTimeout): its Node was not drained within 20m0s, and " +
 			"onTimeout is Proceed. Cluster API does not say what it waits for"},
@@ -214,7 +214,7 @@ func TestWhichDrainsFail(t *testing.T) {
 		}, true},
 		"its kubelet may come back": {func(_ *rules, m *Machine) {
 			m.Leave.Node.Unreachable, m.Leave.Node.UnreachableSince = true, eight.Add(10*time.Minute+time.Second)
-		}, true},
+		}, false},
 	} {
 		m := serving("a")
 		m.Deleting, m.Leave.PreDrain, m.Leave.Began = true, false, eight

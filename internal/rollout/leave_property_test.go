@@ -127,20 +127,27 @@ func (f *fleet) judgeDrains(t *rapid.T, d Decision, before map[string]*node) {
 // fits reports whether what takes the place of a Machine that is drained is done before the window closes, or nothing
 // does, or it is not known how long it takes.
 func (f *fleet) fits(pool *deployment, before map[string]*node) bool {
+	if len(f.policy.Windows) == 0 || pool.stay(before) >= pool.replicas || len(pool.pace) == 0 {
+		return true
+	}
+	takes := slices.Sorted(slices.Values(pool.pace))[len(pool.pace)/2] + seconds(f.policy.SoakSeconds)
+	lasts := time.Duration(*f.policy.Windows[0].DurationMinutes) * time.Minute
+	return f.since()+takes <= lasts || takes > lasts // no later window would be long enough
+}
+
+// stay counts the Machines with hosts that were not being deleted.
+func (d *deployment) stay(before map[string]*node) int {
 	stay := 0
-	for _, n := range pool.machines {
+	for _, n := range d.machines {
 		if is := before[n.name]; is != nil && is.deleted.IsZero() && !is.hosted.IsZero() {
 			stay++
 		}
 	}
-	if len(f.policy.Windows) == 0 || stay >= pool.replicas || len(pool.pace) == 0 {
-		return true
-	}
-	takes := slices.Sorted(slices.Values(pool.pace))[len(pool.pace)/2] + seconds(f.policy.SoakSeconds)
-	return f.since()+takes <= time.Duration(*f.policy.Windows[0].DurationMinutes)*time.Minute
+	return stay
 }
 
-// unseen reports whether nothing of the present template is there, and no look found nothing within a minute.
+// unseen reports whether a place would be empty while nothing of the present template is there, and no look found
+// nothing within a minute.
 func (f *fleet) unseen(pool *deployment, before map[string]*node) bool {
 	for _, n := range pool.machines {
 		if is := before[n.name]; is != nil && is.template == pool.template && is.deleted.IsZero() && is.occupies() {
@@ -153,7 +160,7 @@ func (f *fleet) unseen(pool *deployment, before map[string]*node) bool {
 			last = look
 		}
 	}
-	return f.policy.Validation != nil && (!last.passed || f.now.Sub(last.at) >= time.Minute)
+	return f.policy.Validation != nil && pool.stay(before) < pool.replicas && (!last.passed || f.now.Sub(last.at) >= time.Minute)
 }
 
 // crowds says beside what a Machine is drained that Cluster API deleted, of which one at a time is: before any of the
