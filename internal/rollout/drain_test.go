@@ -281,7 +281,7 @@ func TestWhatADrainWaitsFor(t *testing.T) {
 		g.pool.Replicas, g.pool.Stock.Unavailable, g.pool.Pace = 3, 1, Pace{10 * time.Minute}
 	}
 	blind := func(g given) {
-		g.policy.Validation, g.pool.Replicas = &quoinv1.RolloutValidation{}, 1
+		g.policy.Validation, g.pool.Replicas, g.pool.Stock.Unavailable = &quoinv1.RolloutValidation{}, 3, 2
 		for i := range g.pool.Machines {
 			g.pool.Machines[i].Outdated, g.pool.Machines[i].Leave.Node.Marked = true, true
 		}
@@ -416,11 +416,15 @@ func TestWhatADrainWaitsFor(t *testing.T) {
 			"without validation"},
 		"nobody looked": {blind,
 			"HoldDrain (Validating): the Cluster is validated: 0 of 1 looks in a row found nothing"},
+		"nobody looked, and it is one too many": {func(g given) {
+			blind(g)
+			g.pool.Replicas = 2
+		}, drains},
 		"nobody looked, and another one is on its way": {func(g given) {
 			blind(g)
 			flies(g)
 			g.new.Outdated = false
-		}, drains},
+		}, few + "2 of at least 2 serve while nothing is at the present template; Machine c does not: ill"},
 		"nobody looked, and the control plane waits for its host": {func(g given) {
 			blind(g)
 			g.m.Wanted = true
