@@ -101,7 +101,8 @@ func (o *Observation) memberIllSince(machine *clusterv1.Machine) time.Time {
 	return condition.LastTransitionTime.Time
 }
 
-// pendingAttempt is the attempt whose replacement was not made yet. Once a Machine carries it, it is over.
+// pendingAttempt is the attempt whose replacement was not made yet. Once a Machine carries it, it is over; but not by one
+// that is deleted before it had a host, and made again.
 func (o *Observation) pendingAttempt() *controlplane.Attempt {
 	attempt := AttemptFrom(o.ControlPlane.Annotations[controlplanev1.RemediationInProgressAnnotation])
 	if attempt == nil {
@@ -110,7 +111,8 @@ func (o *Observation) pendingAttempt() *controlplane.Attempt {
 	for _, machine := range o.State.Machines {
 		// As it is written there: two that lie ahead of the clock both began when they were first seen.
 		made := AttemptFrom(o.Machines[machine.Name].Annotations[controlplanev1.RemediationForAnnotation])
-		if made != nil && made.Machine == attempt.Machine && made.Time.Equal(attempt.Time) {
+		if made != nil && made.Machine == attempt.Machine && made.Time.Equal(attempt.Time) &&
+			(machine.HostClaimed || !machine.Deleting) {
 			return nil
 		}
 	}

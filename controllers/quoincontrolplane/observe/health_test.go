@@ -498,4 +498,8 @@ func TestTheTermsOfRemediation(t *testing.T) {
 		o.Machines["a"].Annotations = map[string]string{controlplanev1.RemediationForAnnotation: carried}
 		g.Expect(terms().Pending).To(Equal(want), carried)
 	}
+	// One that had no host is deleted and made again: what is made next is still for z.
+	o.Machines["a"].Annotations = map[string]string{controlplanev1.RemediationForAnnotation: attempted("z", noon)}
+	o.State.Machines[0].Deleting = true
+	g.Expect(terms().Pending).To(Equal(pending))
 }

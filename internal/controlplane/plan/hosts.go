@@ -81,9 +81,15 @@ func reschedule(s facts) *controlplane.Step {
 }
 
 func dropHostless(operation controlplane.Operation, machine controlplane.Machine) *controlplane.Step {
-	return change(controlplane.DeleteMachine, operation, controlplane.ReasonHostGone,
+	return madeAnew(machine, change(controlplane.DeleteMachine, operation, controlplane.ReasonHostGone,
 		"Machine %s has no host, and none of failure domain %s is free any more: the next one is made where one is",
-		machine.Name, machine.FailureDomain).WithMachine(machine.Name)
+		machine.Name, machine.FailureDomain).WithMachine(machine.Name))
+}
+
+// madeAnew has the Machine that is made after this one replace whom this one replaces: no attempt was made yet.
+func madeAnew(machine controlplane.Machine, deletion *controlplane.Step) *controlplane.Step {
+	deletion.Attempt = machine.Health.Replaces
+	return deletion
 }
 
 // dropUnjoinable deletes a Machine that waits for a host where none can join: its join was judged when it was made,
@@ -102,9 +108,9 @@ func dropUnjoinable(s facts) *controlplane.Step {
 	}
 	for _, machine := range s.active() {
 		if !machine.HostClaimed && s.neverJoined(machine) {
-			return s.changeOf(machine, controlplane.DeleteMachine, controlplane.ReasonHostClaimNotAllowed,
+			return madeAnew(machine, s.changeOf(machine, controlplane.DeleteMachine, controlplane.ReasonHostClaimNotAllowed,
 				"deleting Machine %s, which has no host yet, and is made again when one can join: %s", machine.Name,
-				refusedBy(verdict))
+				refusedBy(verdict)))
 		}
 	}
 	return nil
