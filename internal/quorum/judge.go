@@ -138,9 +138,8 @@ func (v Verdict) allowWith(reason, format string, args ...any) Verdict {
 // lost refuses what members have to agree on, when they cannot. Removing members without agreement is a restore, which
 // is not judged here: a person asks for it.
 func (v Verdict) lost() Verdict {
-	const restore = "Bring back the hosts of members that do not answer; if they are gone for good, restore the cluster " +
-		"from one " +
-		"survivor or from a snapshot"
+	const restore = "Bring back the hosts of members that do not answer, unless etcd is electing a leader, which takes " +
+		"seconds; if they are gone for good, restore the cluster from one survivor or from a snapshot"
 	if v.Before.Quorate() {
 		return v.refuse(ReasonQuorumLost, restore, "etcd did not confirm its list of members, so it agrees on no change now")
 	}
