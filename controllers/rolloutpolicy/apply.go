@@ -24,8 +24,9 @@ import (
 )
 
 // execute does what was decided. What fails ends what is done for its pool, and for no other (K-6, K-8, S3-10): the
-// plan, and so the status, say what was refused. It reports whether a Machine that can never join was deleted, after
-// which all is decided anew.
+// plan, and so the status, say what was refused. A Machine that somebody else wrote meanwhile ends nothing: it is decided
+// about again, and the others are within the limits without it. execute reports whether a Machine that can never join
+// was deleted, after which all is decided anew.
 func (r *Reconciler) execute(
 	ctx context.Context, policy *quoinv1.RolloutPolicy, cluster *clusterv1.Cluster, seen *observation,
 	plan *rollout.Result,
@@ -49,7 +50,7 @@ func (r *Reconciler) execute(
 			err = r.apply(ctx, policy, machine, d)
 		}
 		if err != nil {
-			failures, failed[d.Pool] = append(failures, err), true
+			failures, failed[d.Pool] = append(failures, err), !conflicts(err)
 			plan.Undone(seen.poolOf(d), d, refusal(machine, err))
 		}
 		if dead {

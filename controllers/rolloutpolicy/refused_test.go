@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -315,6 +316,30 @@ func TestAConflictHoldsUpNoOtherPool(t *testing.T) {
 	w.Expect(conflicts(errors.Join(conflict, nil, errors.Join(conflict)))).To(BeTrue())
 	w.Expect(conflicts(errors.Join(conflict, denied(machineOf("new-0", "v2"))))).To(BeFalse())
 	w.Expect(conflicts(nil)).To(BeFalse())
+}
+
+// Machines are written by many while they come up: one that was changed meanwhile does not hold up those beside it.
+func TestAConflictHoldsUpNoOtherMachine(t *testing.T) {
+	w := newWorld(t, machineOf("new-0", "v2"), hostedBy("new-0", ""), machineOf("new-1", "v2"), hostedBy("new-1", ""),
+		machineOf("new-2", "v2"), hostedBy("new-2", ""))
+	pool := w.blue()
+	w.adjust(pool, func() { pool.Spec.Rollout.Strategy.RollingUpdate.MaxSurge = ptr.To(intstr.FromInt32(3)) })
+	w.reconcile()
+	w.joins("new-0")
+	w.clock.Step(time.Hour)
+	w.refuse(func(object client.Object) error {
+		if object.GetName() == "new-1" {
+			return apierrors.NewConflict(schema.GroupResource{Resource: "machines"}, "new-1", errors.New("changed"))
+		}
+		return nil
+	})
+	for range 3 {
+		_, err := w.once()
+		w.Expect(err).NotTo(HaveOccurred())
+	}
+	w.Expect(rollout.Gated(w.machine("new-0"))).To(BeFalse(), "the canary counts")
+	w.Expect(w.admitted("new-1")).To(BeFalse())
+	w.Expect(w.admitted("new-2")).To(BeTrue())
 }
 
 // Nodes that a workload cluster lets nobody taint leave the others their places among those of one reconcile.
