@@ -270,7 +270,11 @@ func TestAMachineWithoutANodeIsInTheWayOfAMove(t *testing.T) {
 	w.reconcile("c1")
 	w.expect("c1", infrav1.ClusterMovableCondition, metav1.ConditionFalse, moving.MachinesWithoutNode,
 		"Machine m2 has no node yet")
-	w.g.Expect(w.r.clusterOfMachine(context.Background(), machine)).To(HaveLen(1))
+	w.g.Expect(w.r.clusterThatCountsMachine(context.Background(), machine)).To(HaveLen(1))
+	w.g.Expect(w.r.clusterPausedOfMachine(context.Background(), machine)).To(BeEmpty())
+	w.tell(&infrav1.QuoinCluster{}, "c1", clusterv1.PausedCondition)
+	w.g.Expect(w.r.clusterThatCountsMachine(context.Background(), machine)).To(BeEmpty())
+	w.g.Expect(w.r.clusterPausedOfMachine(context.Background(), machine)).To(HaveLen(1), "a move waits for it")
 }
 
 func TestASecretThatStaysBehindIsInTheWayOfAMove(t *testing.T) {

@@ -187,15 +187,26 @@ func (r *Reconciler) clustersBeside(ctx context.Context, o client.Object) []ctrl
 	return r.clustersWhere(ctx, func(c *infrav1.QuoinCluster) bool { return c.Namespace == o.GetNamespace() })
 }
 
-func (r *Reconciler) clusterOfMachine(ctx context.Context, o client.Object) []ctrl.Request {
+// clusterThatCountsMachine is the one of the Machine, unless that is paused.
+func (r *Reconciler) clusterThatCountsMachine(ctx context.Context, o client.Object) []ctrl.Request {
+	return r.clusterOfMachine(ctx, o, false)
+}
+
+// clusterPausedOfMachine is the one of the Machine, if that is paused.
+func (r *Reconciler) clusterPausedOfMachine(ctx context.Context, o client.Object) []ctrl.Request {
+	return r.clusterOfMachine(ctx, o, true)
+}
+
+func (r *Reconciler) clusterOfMachine(ctx context.Context, o client.Object, paused bool) []ctrl.Request {
 	return r.clustersWhere(ctx, func(c *infrav1.QuoinCluster) bool {
 		return c.Namespace == o.GetNamespace() &&
-			c.Labels[clusterv1.ClusterNameLabel] == o.GetLabels()[clusterv1.ClusterNameLabel]
+			c.Labels[clusterv1.ClusterNameLabel] == o.GetLabels()[clusterv1.ClusterNameLabel] &&
+			conditions.IsTrue(c, clusterv1.PausedCondition) == paused
 	})
 }
 
-// Every QuoinCluster looks at the whole fleet, so changes of hosts are looked at together: when a rack of hundreds
-// falls silent, or when all hosts of a namespace see its pause.
+// Every QuoinCluster looks at the whole fleet and at all of its Machines, so changes of them are looked at together:
+// when a rack of hundreds falls silent, when all hosts of a namespace see its pause, or while Machines come and go.
 const (
 	hostsInterval = 5 * time.Second
 	// heldInterval is for those that a move waits for.

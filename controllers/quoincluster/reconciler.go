@@ -71,7 +71,9 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, opt
 			builder.WithPredicates(clusterMatters())).
 		Watches(&infrav1.QuoinHost{}, paced.After(hostsInterval, r.clustersThatCount), builder.WithPredicates(hostMatters())).
 		Watches(&infrav1.QuoinHost{}, paced.After(heldInterval, r.clustersPaused), builder.WithPredicates(hostMatters())).
-		Watches(&clusterv1.Machine{}, handler.EnqueueRequestsFromMapFunc(r.clusterOfMachine),
+		Watches(&clusterv1.Machine{}, paced.After(hostsInterval, r.clusterThatCountsMachine),
+			builder.WithPredicates(machineMatters())).
+		Watches(&clusterv1.Machine{}, paced.After(heldInterval, r.clusterPausedOfMachine),
 			builder.WithPredicates(machineMatters())).
 		Watches(&infrav1.QuoinMachine{}, handler.EnqueueRequestsFromMapFunc(r.waitingClusterOf)).
 		// What the templates accept says which hosts count.
