@@ -29,6 +29,8 @@ type staticPods struct {
 	// parsed are pods by the content of their manifest.
 	parsed map[string]*corev1.Pod
 	runs   map[string]*staticRun
+	// none of them was there when it looked last, and none was left.
+	none bool
 }
 
 // staticRun is one static pod in the kubelet's memory.
@@ -51,10 +53,14 @@ const settled = 5 * time.Second
 // sync starts, restarts and ends containers as the manifests say. Containers outlive the kubelet: one that comes back
 // finds them by what the runtime knows.
 func (s *staticPods) sync(p *machine.Process) {
+	wanted := s.read(p)
+	if s.none && len(wanted) == 0 {
+		return // as on every worker, of which there are hundreds
+	}
 	containers, tasks := load[string](p, containersFile), load[string](p, tasksFile)
 	changed := false
 	seen := map[string]bool{}
-	for key, manifest := range s.read(p) {
+	for key, manifest := range wanted {
 		seen[key] = true
 		pid, _ := strconv.Atoi(tasks[key])
 		run := s.runs[key]
@@ -106,6 +112,7 @@ func (s *staticPods) sync(p *machine.Process) {
 			delete(s.runs, key)
 		}
 	}
+	s.none = len(wanted) == 0
 	if changed {
 		_ = store(p, containersFile, containers)
 		_ = store(p, tasksFile, tasks)
