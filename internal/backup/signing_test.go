@@ -4,6 +4,9 @@
 package backup
 
 import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
 	"strings"
 	"testing"
 	"time"
@@ -63,6 +66,21 @@ func TestASidecarThatNoKeySignedIsNotBelieved(t *testing.T) {
 		g.Expect(signing(g, second).believe(forged)).To(BeFalse(), "%+v", forged)
 	}
 	g.Expect(signing(g, second).believe(recent)).To(BeTrue())
+}
+
+// What was signed years ago is still believed: the bytes that the signature covers never change.
+func TestASignatureCoversTheSameBytesForEver(t *testing.T) {
+	g := NewWithT(t)
+	key := strings.Repeat("1", 64)
+	mac := hmac.New(sha256.New, []byte(key))
+	mac.Write([]byte("quoin snapshot\n" + `{"format":1,"name":"n","authority":"a","time":"2026-11-30T08:00:00Z","node":"c1",` +
+		`"etcdVersion":"3.6.8","revision":7,"entries":5,"size":3,"snapshotSHA256":"b","storedSize":4,"sha256":"d",` +
+		`"recipients":["age1"]}` + "\n"))
+	metadata := Metadata{Format: 1, Name: "n", Authority: "a", Node: "c1", EtcdVersion: "3.6.8", Revision: 7, Entries: 5,
+		Size: 3, SnapshotSHA256: "b", StoredSize: 4, SHA256: "d", Recipients: []string{"age1"},
+		Time: time.Date(2026, 11, 30, 10, 0, 0, 0, time.FixedZone("there", 7200)), Signature: "of before"}
+	g.Expect(signing(g, key).sign(metadata).Signature).To(Equal(hex.EncodeToString(mac.Sum(nil))))
+	g.Expect(SigningKeys(nil).sign(metadata).Signature).To(BeEmpty(), "none is kept that nobody made")
 }
 
 func TestParseSigningKeys(t *testing.T) {
