@@ -53,7 +53,7 @@ func (r *Reconciler) observe(
 ) (*observation, error) {
 	seen := &observation{machines: map[string]*clusterv1.Machine{}, guarded: map[string]bool{},
 		sets: map[string]*clusterv1.MachineSet{}, pools: map[string]*clusterv1.MachineDeployment{}}
-	seen.state.Validation = policy.Status.Validation
+	seen.state.Validation = validationOf(policy, r.Clock.Now())
 	seen.state.Unhealthy = lacks(cluster, clusterv1.ClusterControlPlaneAvailableCondition)
 	seen.state.Outdated = lacks(cluster, clusterv1.ClusterControlPlaneMachinesUpToDateCondition)
 	pools, sets, all := &clusterv1.MachineDeploymentList{}, &clusterv1.MachineSetList{}, &clusterv1.MachineList{}
@@ -156,6 +156,7 @@ func (seen *observation) pool(
 	of *clusterv1.MachineDeployment, sets []clusterv1.MachineSet, machines []clusterv1.Machine, hosts map[string]host,
 	former quoinv1.RolloutProgress, now metav1.Time,
 ) {
+	former = resumed(former, now.Time)
 	pool := rollout.Pool{Name: of.Name, Labels: of.Labels, Replicas: int(ptr.Deref(of.Spec.Replicas, 1)),
 		Completed: former.Completed, Selected: former.Selected, DoneOf: int(ptr.Deref(former.DoneOf, 0)),
 		LastTermination: former.LastTermination.Time, Pace: paceOf(former), Trial: trialOf(former), Proofs: proofsOf(former),

@@ -111,6 +111,86 @@ func TestAPausedPolicySaysSo(t *testing.T) {
 	}
 }
 
+// pauses and resumes a policy, by what is paused.
+var pauses = map[string]func(w *world, paused bool){
+	"the Cluster": func(w *world, paused bool) {
+		cluster := &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: "c1"}}
+		w.adjust(cluster, func() { cluster.Spec.Paused = ptr.To(paused) })
+	},
+	"the policy": func(w *world, paused bool) {
+		policy := w.policy()
+		w.adjust(policy, func() {
+			policy.Annotations = nil
+			if paused {
+				policy.Annotations = map[string]string{clusterv1.PausedAnnotation: ""}
+			}
+		})
+	},
+}
+
+// isPausedFor so long, and resumed; nobody looked since. Cluster API's condition knows no clock of a test.
+func (w *world) isPausedFor(long time.Duration, pause func(w *world, paused bool)) {
+	w.t.Helper()
+	pause(w, true)
+	w.reconcile()
+	policy := w.policy()
+	for i := range policy.Status.Conditions {
+		if c := &policy.Status.Conditions[i]; c.Type == quoinv1.RolloutPolicyPausedCondition {
+			c.LastTransitionTime = metav1.NewTime(w.clock.Now())
+		}
+	}
+	w.Expect(w.client.Status().Update(w.t.Context(), policy)).To(Succeed())
+	w.reconcile()
+	w.clock.Step(long)
+	w.reconcile()
+	pause(w, false)
+}
+
+// What is remembered of times ends later by a pause, which is over; nothing does that was not paused, or by a clock
+// that is behind.
+func TestWhatIsRememberedIsLaterByAPause(t *testing.T) {
+	g, began := NewWithT(t), metav1.NewTime(time.Date(2026, 11, 23, 8, 0, 0, 0, time.UTC))
+	before := func(minutes int) metav1.Time { return metav1.NewTime(began.Add(-time.Duration(minutes) * time.Minute)) }
+	former := func(reason string, trial, lost metav1.Time) quoinv1.RolloutProgress {
+		return quoinv1.RolloutProgress{Name: "blue", Reason: reason, Since: began, RolloutRecord: quoinv1.RolloutRecord{
+			Trial:  quoinv1.RolloutTrial{MachineSet: "v2", Since: trial},
+			Proved: []quoinv1.RolloutProvedMachine{{Name: "a", Since: before(9), Lost: lost}, {Name: "b", Since: before(9)}}}}
+	}
+	record := func(since metav1.Time) *quoinv1.RolloutValidationStatus {
+		return &quoinv1.RolloutValidationStatus{MachineDeployment: "blue", Since: since}
+	}
+	const paused = quoinv1.PausedReason
+	for name, c := range map[string]struct {
+		reason      string
+		after       time.Duration
+		trial, lost metav1.Time
+		looks       metav1.Time
+	}{
+		"it was paused":              {paused, time.Hour + time.Millisecond, before(8 - 60), before(2 - 60), before(1 - 60)},
+		"it was not":                 {"Held", time.Hour, before(8), before(2), before(1)},
+		"a clock is behind the rest": {paused, -time.Hour, before(8), before(2), before(1)},
+	} {
+		was, now := former(c.reason, before(8), before(2)), began.Add(c.after)
+		is := resumed(was, now)
+		g.Expect(is.Trial).To(Equal(former("", c.trial, c.lost).Trial), name)
+		g.Expect(is.Proved).To(Equal(former("", c.trial, c.lost).Proved), name)
+		g.Expect(was).To(Equal(former(c.reason, before(8), before(2))), "%s: the cache's own is left as it is", name)
+		policy := &quoinv1.RolloutPolicy{Status: quoinv1.RolloutPolicyStatus{Validation: record(before(1)),
+			MachineDeployments: []quoinv1.RolloutProgress{was}}}
+		g.Expect(validationOf(policy, now).Since.Time).To(BeTemporally("==", c.looks.Time), name)
+		g.Expect(policy.Status.Validation).To(Equal(record(before(1))), name)
+	}
+	none := resumed(quoinv1.RolloutProgress{Reason: paused, Since: began}, began.Add(time.Hour))
+	g.Expect(none.Trial.Since.Time).To(BeZero())
+	policy := &quoinv1.RolloutPolicy{}
+	g.Expect(validationOf(policy, began.Time)).To(BeNil())
+	policy.Status.Validation = record(metav1.Time{})
+	policy.Status.MachineDeployments = []quoinv1.RolloutProgress{former(paused, began, began)}
+	g.Expect(validationOf(policy, began.Add(time.Hour)).Since.IsZero()).To(BeTrue())
+	policy.Status.Validation = record(before(-50))
+	g.Expect(validationOf(policy, began.Add(time.Hour)).Since.Time).To(BeTemporally("==", began.Add(time.Hour)))
+}
+
 // Each group has the totals of its MachineDeployments, and the policy those of all.
 func TestGroupsHaveTotals(t *testing.T) {
 	w := newWorld(t, machineOf("new-0", "v2"), machineOf("new-1", "v2"), hostedBy("new-0", ""), hostedBy("new-1", ""))

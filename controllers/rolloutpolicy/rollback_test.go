@@ -29,6 +29,14 @@ import (
 // failing is a world whose template v1 was completed, and whose v2 has a Machine with a host that never joins.
 func failing(t *testing.T, kills func(write int) bool) *world {
 	t.Helper()
+	w := recording(t, kills)
+	w.tries()
+	return w
+}
+
+// recording is a world whose template v1 was completed, and whose policy sets others back after ten minutes.
+func recording(t *testing.T, kills func(write int) bool) *world {
+	t.Helper()
 	w := newWorld(t, &infrav1.QuoinMachineTemplate{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "blue"}})
 	w.kills = kills
 	policy := w.policy()
@@ -41,7 +49,6 @@ func failing(t *testing.T, kills func(write int) bool) *world {
 	w.reconcile()
 	w.Expect(w.policy().Status.MachineDeployments[0].Completed).To(Equal("blue-v1"))
 	w.Expect(w.policy().Status.MachineDeployments[0].Recorded).To(Equal("blue-v1"))
-	w.tries()
 	return w
 }
 
@@ -302,6 +309,34 @@ func TestWhatWasProvedHasItsDeadlineAgain(t *testing.T) {
 	w.clock.Step(time.Minute)
 	w.reconcile()
 	w.Expect(w.blue().Spec.Template.Spec.Version).To(Equal("v1"))
+}
+
+// What a person pauses, the Cluster or the policy alone, is tried no longer: what was left of its deadline is left when
+// it goes on, in whatever process.
+//
+// Proves: C16
+func TestAPauseTakesNothingOfADeadline(t *testing.T) {
+	for by, pause := range pauses {
+		t.Run(by, func(t *testing.T) {
+			w := recording(t, func(int) bool { return false })
+			w.edits("v2")
+			w.make(machineOf("canary", "v2"), hostedBy("canary", "quoin://canary"))
+			w.reconcile()
+			w.clock.Step(9 * time.Minute)
+			for range 2 {
+				w.isPausedFor(31*time.Minute, pause)
+				w.restart()
+				w.reconcile()
+				w.Expect(w.blue().Spec.Template.Spec.Version).To(Equal("v2"))
+			}
+			w.clock.Step(59 * time.Second)
+			w.reconcile()
+			w.Expect(w.blue().Spec.Template.Spec.Version).To(Equal("v2"))
+			w.clock.Step(time.Second)
+			w.reconcile()
+			w.Expect(w.blue().Spec.Template.Spec.Version).To(Equal("v1"))
+		})
+	}
 }
 
 // One record is kept for each MachineDeployment, which goes with it; none where nothing is set back.
