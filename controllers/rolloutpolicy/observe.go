@@ -197,13 +197,29 @@ func (seen *observation) pool(
 		pool.Machines = append(pool.Machines, rollout.Machine{
 			Name: machine.Name, Created: machine.CreationTimestamp.Time, Outdated: owner.Name != pool.Revision,
 			Deleting: !machine.DeletionTimestamp.IsZero(), Hosted: host.claimed, Host: host.name, HostFailed: host.failed,
-			Admitted: rollout.AdmittedAt(machine), Gated: rollout.Gated(machine), Joined: machine.Status.NodeRef.IsDefined(),
+			Admitted: rollout.AdmittedAt(machine), Resumed: resumedAt(machine, now.Time), Gated: rollout.Gated(machine),
+			Joined:    machine.Status.NodeRef.IsDefined(),
 			Available: conditions.IsTrue(machine, clusterv1.MachineAvailableCondition), AvailableAt: availableAt(machine),
 			Unhealthy: lacks, Since: since, Departure: departure(machine, own, seen.domains),
 			Leave: rollout.LeaveOf(machine),
 		})
 	}
 	seen.state.Pools = append(seen.state.Pools, pool)
+}
+
+// resumedAt is since when Cluster API goes on with a Machine after a pause, which is now while that is not over; zero
+// where there was none. One that was made a moment ago is said not to be paused as of then, and was not.
+func resumedAt(machine *clusterv1.Machine, now time.Time) time.Time {
+	switch c := conditions.Get(machine, clusterv1.PausedCondition); {
+	case c == nil:
+		return time.Time{}
+	case c.Status == metav1.ConditionTrue:
+		return now
+	case c.LastTransitionTime.Sub(machine.CreationTimestamp.Time) < time.Minute:
+		return time.Time{}
+	default:
+		return c.LastTransitionTime.Time
+	}
 }
 
 // availableAt is when minReadySeconds of a Machine are over, until which Cluster API deletes no other one for it

@@ -339,6 +339,59 @@ func TestAPauseTakesNothingOfADeadline(t *testing.T) {
 	}
 }
 
+// While Cluster API has a Machine paused, and until it goes on with it, it is late for nothing.
+func TestWhatClusterAPIPausesIsNotLate(t *testing.T) {
+	w := recording(t, func(int) bool { return false })
+	policy, host := w.policy(), hostedBy("canary", "")
+	w.adjust(policy, func() { policy.Spec.OnFailure = quoinv1.RolloutFailureStop })
+	w.edits("v2")
+	w.make(machineOf("canary", "v2"), host)
+	w.reconcile()
+	w.adjust(host, func() { host.Spec.ProviderID = "quoin://canary" })
+	paused := func(is metav1.ConditionStatus) {
+		canary := w.machine("canary")
+		conditions.Delete(canary, clusterv1.PausedCondition) // or a change of it would be as of now
+		conditions.Set(canary, metav1.Condition{Type: clusterv1.PausedCondition, Status: is, Reason: "Test",
+			LastTransitionTime: metav1.NewTime(w.clock.Now())})
+		w.Expect(w.client.Status().Update(t.Context(), canary)).To(Succeed())
+	}
+	late := func() bool {
+		w.reconcile()
+		return conditions.IsTrue(w.policy(), quoinv1.RolloutPolicyStalledCondition)
+	}
+	paused(metav1.ConditionTrue)
+	w.isPausedFor(time.Hour, pauses["the Cluster"])
+	w.Expect(late()).To(BeFalse(), "Cluster API comes to it in a moment")
+	paused(metav1.ConditionFalse)
+	w.clock.Step(599 * time.Second)
+	w.Expect(late()).To(BeFalse())
+	w.clock.Step(time.Second)
+	w.Expect(late()).To(BeTrue())
+	w.Expect(w.message(quoinv1.RolloutPolicyStalledCondition)).To(HavePrefix("Machine canary goes on after a pause since"))
+}
+
+// Since when Cluster API goes on with a Machine is said by its condition, which a new Machine has as well.
+func TestSinceWhenAMachineGoesOn(t *testing.T) {
+	g, now := NewWithT(t), time.Date(2026, 11, 23, 8, 0, 0, 0, time.UTC)
+	machine := machineOf("new", "v2")
+	machine.CreationTimestamp = metav1.NewTime(now.Add(-time.Hour))
+	g.Expect(resumedAt(machine, now)).To(BeZero())
+	for _, c := range []struct {
+		is    metav1.ConditionStatus
+		since time.Duration
+		want  time.Time
+	}{
+		{metav1.ConditionTrue, -time.Minute, now},
+		{metav1.ConditionFalse, -time.Minute, now.Add(-time.Minute)},
+		{metav1.ConditionFalse, time.Minute - time.Hour, now.Add(time.Minute - time.Hour)},
+		{metav1.ConditionFalse, 59*time.Second - time.Hour, time.Time{}},
+	} {
+		machine.Status.Conditions = []metav1.Condition{{Type: clusterv1.PausedCondition, Status: c.is,
+			LastTransitionTime: metav1.NewTime(now.Add(c.since))}}
+		g.Expect(resumedAt(machine, now)).To(BeTemporally("==", c.want), "%+v", c)
+	}
+}
+
 // One record is kept for each MachineDeployment, which goes with it; none where nothing is set back.
 func TestRecords(t *testing.T) {
 	w := failing(t, func(int) bool { return false })

@@ -38,7 +38,7 @@ func (r *rules) drainFailure(topology *Topology, now time.Time) string {
 	for _, m := range r.Machines {
 		l := m.Leave
 		if !m.Deleting || l.PreDrain || !l.PreTerminate || l.Remediated || m.nothingToDrain() || l.Node.Unreachable ||
-			l.began().IsZero() || now.Before(l.began().Add(r.drain.timeout)) ||
+			l.began().IsZero() || now.Before(m.drainsSince().Add(r.drain.timeout)) ||
 			!l.Passed.IsZero() && l.Node.Listed && len(l.Node.Pods) == 0 {
 			continue
 		}
@@ -342,7 +342,7 @@ func (l *leaver) beforeTermination(m Machine) (Action, Reason, string) {
 	case m.Leave.began().IsZero():
 		return "", "", ""
 	}
-	end := m.Leave.began().Add(l.pool.drain.timeout)
+	end := m.drainsSince().Add(l.pool.drain.timeout)
 	over := !l.now.Before(end)
 	if !over {
 		l.again(end.Sub(l.now))
@@ -416,7 +416,7 @@ func (l *leaver) afterDrain(m Machine, over bool) (Action, Reason, string) {
 
 // force deletes the pods that remain, and gives up what does not end by that.
 func (l *leaver) force(m Machine) (Action, Reason, string) {
-	end := m.Leave.began().Add(l.pool.drain.timeout + volumesTake)
+	end := m.drainsSince().Add(l.pool.drain.timeout + volumesTake)
 	asked := m.Leave.Node.Listed
 	for _, pod := range m.Leave.Node.Pods {
 		if pod.Ends.IsZero() {

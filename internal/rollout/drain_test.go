@@ -63,6 +63,9 @@ func TestHowAMachineIsDrained(t *testing.T) {
 			m.Leave.Node.Unreachable, m.Leave.Node.UnreachableSince = true, eight.Add(since)
 		}
 	}
+	paused := func(until time.Duration) func(*Machine, *quoinv1.RolloutDrain) {
+		return func(m *Machine, _ *quoinv1.RolloutDrain) { m.Resumed = eight.Add(until) }
+	}
 	all := func(changes ...func(*Machine, *quoinv1.RolloutDrain)) func(*Machine, *quoinv1.RolloutDrain) {
 		return func(m *Machine, d *quoinv1.RolloutDrain) {
 			for _, change := range changes {
@@ -176,6 +179,23 @@ func TestHowAMachineIsDrained(t *testing.T) {
 			"HoldTermination (NodeUnknown): its pods cannot be read, and are asked for again: the Cluster does not answer" + again},
 		"and not for ever": {20 * time.Minute, all(passed, proceed), "Terminate (DrainTimeout): its pods cannot be read, and the " +
 			"time for its drain is over; it is the last one"},
+		"its Cluster was paused": {timeout, paused(10 * time.Minute),
+			"Draining (Evicting): Cluster API does not say what it waits for; 10m0s"},
+		"and goes on for long": {25 * time.Minute, paused(10 * time.Minute),
+			"HoldTermination (DrainFailed): " + hangs + "Cluster API does not say what it waits for"},
+		"its Cluster was paused before": {timeout, paused(-time.Minute),
+			"HoldTermination (DrainFailed): " + hangs + "Cluster API does not say what it waits for"},
+		"it did not begin before a pause": {timeout, all(paused(0), func(m *Machine, _ *quoinv1.RolloutDrain) {
+			m.Leave.Began = time.Time{}
+		}), ""},
+		"who proceeds waits for a pause": {20 * time.Minute, all(proceed, paused(10*time.Minute)),
+			"Draining (Evicting): Cluster API does not say what it waits for; 10m0s"},
+		"who forces it does": {timeout, all(force, listed(0), paused(10*time.Minute)),
+			"Draining (Evicting): Pods remain: db-0; 10m0s"},
+		"and gives it up later": {30*time.Minute - time.Second, all(force, listed(timeout), paused(10*time.Minute)),
+			"HoldTermination (Evicting): pods that were deleted end, and volumes are detached: Pods remain: db-0; 1s"},
+		"Cluster API gave it up in a pause": {20 * time.Minute, all(passed, listed(0), proceed, paused(10*time.Minute)),
+			"Evict (Evicting): Pods remain: db-0" + again},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := serving("a")
@@ -196,6 +216,7 @@ func TestWhichDrainsFail(t *testing.T) {
 	}{
 		"it takes too long":        {func(*rules, *Machine) {}, true},
 		"it has another second":    {func(_ *rules, m *Machine) { m.Leave.Began = eight.Add(time.Second) }, false},
+		"it was paused":            {func(_ *rules, m *Machine) { m.Resumed = eight.Add(time.Second) }, false},
 		"it did not begin":         {func(_ *rules, m *Machine) { m.Leave.Began = time.Time{} }, false},
 		"the Machine stays":        {func(_ *rules, m *Machine) { m.Deleting = false }, false},
 		"the Machine is not ours":  {func(_ *rules, m *Machine) { m.Leave.PreTerminate = false }, false},
@@ -247,6 +268,10 @@ func TestWhosePodsAreRead(t *testing.T) {
 		"for nearly too long": {func(m *Machine, p *quoinv1.RolloutPolicySpec) {
 			m.Leave.Passed, p.Drain.OnTimeout = time.Time{}, quoinv1.RolloutDrainForce
 			m.Leave.Began = eight.Add(time.Second)
+		}, false},
+		"for too long with a pause": {func(m *Machine, p *quoinv1.RolloutPolicySpec) {
+			m.Leave.Passed, p.Drain.OnTimeout = time.Time{}, quoinv1.RolloutDrainForce
+			m.Resumed = eight.Add(time.Second)
 		}, false},
 		"it did not begin": {func(m *Machine, p *quoinv1.RolloutPolicySpec) {
 			m.Leave.Passed, m.Leave.Began, p.Drain.OnTimeout = time.Time{}, time.Time{}, quoinv1.RolloutDrainForce

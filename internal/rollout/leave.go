@@ -190,6 +190,16 @@ func (l Leave) began() time.Time {
 	return l.Began
 }
 
+// drainsSince is when the time of the Machine's drain begins: with the drain, and anew after a pause, in which nobody
+// evicts anything; zero while it is not drained.
+func (m Machine) drainsSince() time.Time {
+	began := m.Leave.began()
+	if !began.IsZero() && m.Resumed.After(began) {
+		return m.Resumed
+	}
+	return began
+}
+
 // Waited reports whether a Node that cannot be read or changed was waited for long enough before its drain.
 func (l Leave) Waited(now time.Time) bool {
 	since := l.Held
@@ -211,7 +221,7 @@ func NeedsPods(s State, policy *quoinv1.RolloutPolicySpec, now time.Time) []stri
 			if pools[i].drain == nil || !m.Deleting || m.Leave.PreDrain || !m.Leave.PreTerminate || m.nothingToDrain() {
 				continue
 			}
-			over := !m.Leave.Began.IsZero() && !now.Before(m.Leave.Began.Add(pools[i].drain.timeout))
+			over := !m.Leave.Began.IsZero() && !now.Before(m.drainsSince().Add(pools[i].drain.timeout))
 			if !m.Leave.Passed.IsZero() || over && pools[i].drain.onTimeout == quoinv1.RolloutDrainForce {
 				names = append(names, m.Name)
 			}

@@ -353,7 +353,8 @@ func (p *planner) pauses(pool *rules, m Machine) bool {
 		pool.pause == quoinv1.RolloutPauseCanary && pool.in(counts) == 0
 }
 
-// stalls notes a Machine that takes longer than it may (C16): since its admission, or since it was proved last.
+// stalls notes a Machine that takes longer than it may (C16): since its admission, or since it was proved last, and
+// anew after a pause, in which nothing becomes of it.
 func (p *planner) stalls(pool *rules, m Machine, why string) {
 	deadline := seconds(p.policy.DeadlineSeconds)
 	if deadline == 0 || m.Admitted.IsZero() {
@@ -362,6 +363,9 @@ func (p *planner) stalls(pool *rules, m Machine, why string) {
 	since, was := m.Admitted, "was admitted at"
 	if lost := pool.proof(m).Lost; lost.After(since) {
 		since, was = lost, "is not healthy any more since"
+	}
+	if m.Resumed.After(since) {
+		since, was = m.Resumed, "goes on after a pause since"
 	}
 	if late := since.Add(deadline); p.now.Before(late) {
 		p.again(late.Sub(p.now))

@@ -364,6 +364,15 @@ func TestWhatTakesTooLong(t *testing.T) {
 			m.Unhealthy, s.Pools[0].Proofs = "ill", []Proof{{Machine: "b", Since: eight.Add(-50 * time.Minute),
 				Lost: eight.Add(-30 * time.Minute)}}
 		}, "Machine b is not healthy any more since 2026-11-23T07:30:00Z and does not count yet: ill" + mend},
+		"its Cluster was paused for long": {func(_ *State, m *Machine) {
+			m.Unhealthy, m.Resumed = "ill", eight.Add(-30*time.Minute)
+		}, "Machine b goes on after a pause since 2026-11-23T07:30:00Z and does not count yet: ill" + mend},
+		"its Cluster was paused until now": {func(_ *State, m *Machine) {
+			m.Unhealthy, m.Resumed = "ill", eight.Add(time.Second-30*time.Minute)
+		}, ""},
+		"its Cluster was paused before": {func(_ *State, m *Machine) {
+			m.Unhealthy, m.Resumed = "ill", eight.Add(-2*time.Hour)
+		}, b + "ill" + mend},
 		"it fell ill just now": {func(s *State, m *Machine) {
 			m.Unhealthy, s.Pools[0].Proofs = "ill", []Proof{{Machine: "b", Since: eight.Add(-50 * time.Minute),
 				Lost: eight.Add(time.Second - 30*time.Minute)}}

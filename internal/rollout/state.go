@@ -88,6 +88,8 @@ type Machine struct {
 	Host string
 	// Admitted is since when the Machine may claim a host; zero when it may not.
 	Admitted time.Time
+	// Resumed is since when Cluster API goes on with the Machine after a pause; zero where it was not paused.
+	Resumed time.Time
 	// Gated Machines are not Available to Cluster API whatever their Node says.
 	Gated bool
 	// Joined Machines have a Node.
