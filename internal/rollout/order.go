@@ -54,6 +54,21 @@ func current(pools []rules, topology *Topology, most int, now time.Time) []strin
 	return ordered
 }
 
+// overtaken reports whether the last of the pools takes no place only because a write of it was refused, so that those
+// after it went past it. Among those before it the refusal gains it none: a Machine that may not be changed is no
+// reason to begin one pool more than may be rolled out.
+func overtaken(pools []rules, topology *Topology, most int, now time.Time) bool {
+	last := len(pools) - 1
+	if !pools[last].Refused {
+		return false
+	}
+	permitted := slices.Clone(pools)
+	permitted[last].Refused = false
+	is := slices.Contains(current(permitted, topology, most, now), pools[last].Name)
+	pools[last].behind = permitted[last].behind
+	return is
+}
+
 // unmade reports whether nothing of the pool goes on, since no Machine of its version is made, or would start. That may
 // last until another pool is done, before which a topology gives it no other version, or until a person does.
 func (r *rules) unmade() bool {

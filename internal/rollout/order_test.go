@@ -197,6 +197,57 @@ func TestHowManyPoolsAreRolledOut(t *testing.T) {
 	}
 }
 
+// A pool of which a write was refused is tried beside those that went past it, and waits for those before it as ever.
+//
+// Proves: K-6, C15
+func TestForWhomARefusedPoolWaits(t *testing.T) {
+	const first = "WaitingForPrevious: Machine new: MachineDeployment "
+	waiting, three := Machine{Name: "new"}, ptr.To[int32](3)
+	for name, c := range map[string]struct {
+		// before and web are there always, and after it is another one where it has Machines.
+		before, web, after []Machine
+		most, ofGroup      *int32
+		want               string
+	}{
+		"one before it is not begun": {[]Machine{oldOne}, []Machine{oldOne, waiting}, nil, nil, nil,
+			first + "batch comes first"},
+		"one before it is on its way": {[]Machine{oldOne, movingOne}, []Machine{oldOne, waiting}, nil, nil, nil,
+			first + "batch comes first"},
+		"one before it is begun, and it is": {[]Machine{oldOne, countedOne}, []Machine{oldOne, countedOne, waiting}, nil, nil,
+			nil, first + "batch comes first"},
+		"it is begun, the one before it is not": {[]Machine{oldOne}, []Machine{oldOne, countedOne, waiting}, nil, nil, nil,
+			"RollingOut: Machine new: there is room for one more"},
+		"the one before it is done": {[]Machine{countedOne}, []Machine{oldOne, waiting}, nil, nil, nil,
+			"RollingOut: Machine new: nothing is at the present template: one is tried alone"},
+		"one after it is on its way": {[]Machine{countedOne}, []Machine{oldOne, waiting}, []Machine{oldOne, movingOne}, nil,
+			nil, "RollingOut: Machine new: nothing is at the present template: one is tried alone"},
+		"one after it is, and one before it is to come": {[]Machine{oldOne}, []Machine{oldOne, waiting},
+			[]Machine{oldOne, movingOne}, nil, nil, first + "batch comes first"},
+		"there is a place for three": {[]Machine{oldOne}, []Machine{oldOne, waiting}, nil, three, nil,
+			"RollingOut: Machine new: nothing is at the present template: one is tried alone"},
+		"and none in its group": {[]Machine{oldOne}, []Machine{oldOne, waiting}, nil, three, ptr.To[int32](1),
+			first + "batch comes first"},
+	} {
+		policy := &quoinv1.RolloutPolicySpec{Concurrency: c.most, Groups: []quoinv1.RolloutGroup{{Name: "all",
+			Concurrency:        c.ofGroup,
+			MachineDeployments: quoinv1.RolloutSelector{Names: []string{"batch", "web", "zinc"}}}}}
+		s := State{}
+		for _, pool := range []Pool{{Name: "batch", Machines: c.before}, {Name: "web", Machines: c.web, Refused: true},
+			{Name: "zinc", Machines: c.after}} {
+			if pool.Machines == nil {
+				continue
+			}
+			pool.Replicas, pool.Stock, pool.Revision, pool.Completed = 2, Limits{Surge: 1}, "2", "1"
+			if !pool.hasOutdated() {
+				pool.Replicas, pool.Completed = 1, "2"
+			}
+			s.Pools = append(s.Pools, pool)
+		}
+		web := Plan(s, policy, eight).Progress[1]
+		NewWithT(t).Expect(string(web.Reason)+": "+web.Message).To(Equal(c.want), name)
+	}
+}
+
 // Whoever waits says for which pools: those of its own group where these are as many as may be, in the order of names.
 func TestForWhomAPoolWaits(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -204,11 +255,13 @@ func TestForWhomAPoolWaits(t *testing.T) {
 		pool    rules
 		want    string
 	}{
-		"nothing is rolled out":      {nil, rules{}, ""},
-		"it is rolled out":           {[]string{"amber", "blue"}, rules{}, ""},
-		"another one is":             {[]string{"amber"}, rules{}, "MachineDeployment amber comes first"},
-		"two others are":             {[]string{"amber", "cyan"}, rules{}, "MachineDeployments amber and cyan come first"},
-		"its last write was refused": {[]string{"amber"}, rules{Pool: Pool{Refused: true}}, ""},
+		"nothing is rolled out": {nil, rules{}, ""},
+		"it is rolled out":      {[]string{"amber", "blue"}, rules{}, ""},
+		"another one is":        {[]string{"amber"}, rules{}, "MachineDeployment amber comes first"},
+		"two others are":        {[]string{"amber", "cyan"}, rules{}, "MachineDeployments amber and cyan come first"},
+		"its last write was refused": {[]string{"amber"}, rules{Pool: Pool{Refused: true}},
+			"MachineDeployment amber comes first"},
+		"another one went past it": {[]string{"cyan"}, rules{Pool: Pool{Refused: true}, overtaken: true}, ""},
 		"others of its group are": {[]string{"amber", "cyan", "zinc"}, rules{behind: []string{"zinc", "cyan"}},
 			"MachineDeployments cyan and zinc come first"},
 	} {

@@ -37,7 +37,11 @@ func Plan(s State, policy *quoinv1.RolloutPolicySpec, now time.Time) Result {
 	for i := range pools {
 		p.overdue(&pools[i])
 	}
-	p.current = current(pools, s.Topology, int(ptr.Deref(policy.Concurrency, 1)), now)
+	most := int(ptr.Deref(policy.Concurrency, 1))
+	p.current = current(pools, s.Topology, most, now)
+	for i := range pools {
+		pools[i].overtaken = overtaken(pools[:i+1], s.Topology, most, now)
+	}
 	p.recall(pools)
 	for i := range pools {
 		p.plan(&pools[i])
@@ -221,8 +225,8 @@ func (p *planner) conflicts(pool *rules, _ *room) (Reason, string) {
 }
 
 func (p *planner) afterPrevious(pool *rules, _ *room) (Reason, string) {
-	// What was refused is tried again, after nobody.
-	if pool.Refused || len(p.current) == 0 || slices.Contains(p.current, pool.Name) {
+	// What was refused is tried again beside those that went past it.
+	if pool.overtaken || len(p.current) == 0 || slices.Contains(p.current, pool.Name) {
 		return "", ""
 	}
 	if len(pool.behind) > 0 {

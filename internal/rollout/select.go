@@ -87,6 +87,8 @@ type rules struct {
 	// atOnce is how many pools of the group are rolled out at once; 0 is as many as of all. It waits behind those.
 	atOnce int
 	behind []string
+	// overtaken: others went past it, since a write of it was refused. It waits for none of them.
+	overtaken bool
 	// suspended says why nothing of the pool is begun; empty when it may be.
 	suspended string
 	pause     quoinv1.RolloutPause

@@ -37,7 +37,8 @@ type Pool struct {
 	Paused bool
 	// OnDelete MachineDeployments have Machines replaced that somebody deletes, which a rollout does.
 	OnDelete bool
-	// Refused reports whether the API server refused what was decided about one of its Machines last.
+	// Refused reports whether the API server refused what was decided about one of its Machines last. Those after it go
+	// on meanwhile.
 	Refused bool
 	// Unsupported says why no Machine of the present template would start beside the API servers that run; empty when one
 	// would.
