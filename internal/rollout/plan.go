@@ -98,7 +98,7 @@ func (p *planner) plan(pool *rules) {
 			}
 		}
 	}
-	room := &room{present: pool.present(), inFlight: progress.InFlight, actual: true}
+	room := &room{present: pool.present(), late: p.late(pool), inFlight: progress.InFlight, actual: true}
 	for _, old := range []bool{false, true} {
 		for _, m := range pool.Machines {
 			if m.stage() == waits && m.Outdated == old {
@@ -125,6 +125,8 @@ func (p *planner) plan(pool *rules) {
 // room is how many Machines of a pool there are, those that this plan admits included.
 type room struct {
 	present, inFlight int
+	// late are those of them that are new and do not serve in time.
+	late int
 	// actual is that of Machines that are there, and not of what a deletion would leave.
 	actual bool
 }
@@ -132,11 +134,38 @@ type room struct {
 // missing reports whether a Machine that is admitted takes the place of one that is gone already.
 func (r *room) missing(pool *rules) bool { return r != nil && r.actual && r.present < pool.Replicas }
 
+// late counts the new Machines of a pool that have a host and do not serve for longer than they may take.
+func (p *planner) late(pool *rules) int {
+	awaited := slices.ContainsFunc(pool.Machines, func(m Machine) bool { return m.stage() == waits && m.Outdated })
+	n := 0
+	for _, m := range pool.Machines {
+		if !awaited || m.stage() != inFlight || !m.Hosted || m.Joined && m.Unhealthy == "" {
+			continue
+		}
+		since, _ := pool.awaited(m)
+		if end := since.Add(p.replacementTakes()); p.now.Before(end) {
+			p.again(end.Sub(p.now))
+			continue
+		}
+		n++
+	}
+	return n
+}
+
+// lacks reports whether the place of an outdated Machine that is gone is empty, so that another one like it takes it.
+// A new one has that place while it is on its way, and no longer than it may take, since Cluster API takes no outdated
+// one away while a new one is not available (reconcileDeadlockBreaker in machinedeployment_rollout_rollingupdate.go).
+// Where the policy consents to one that is missing its host was given up for the new one.
+func (r *rules) lacks(room *room) bool {
+	return room.present < r.Replicas || !r.consents && room.present < r.Replicas+r.limits.Surge &&
+		room.present-room.late < r.Replicas-r.Stock.Unavailable
+}
+
 // start decides about a Machine that waits for its admission.
 func (p *planner) start(pool *rules, m Machine, room *room) {
 	d := Decision{Pool: pool.Name, Machine: m.Name, Action: Hold}
 	switch {
-	case m.Outdated && room.present < pool.Replicas:
+	case m.Outdated && pool.lacks(room):
 		d.Action, d.Reason = Admit, Replacement
 		d.Message = "an outdated Machine is gone before its turn, and this one takes its place"
 	case m.Outdated:
@@ -357,20 +386,26 @@ func (p *planner) pauses(pool *rules, m Machine) bool {
 		pool.pause == quoinv1.RolloutPauseCanary && pool.in(counts) == 0
 }
 
-// stalls notes a Machine that takes longer than it may (C16): since its admission, or since it was proved last, and
-// anew after a pause, in which nothing becomes of it.
-func (p *planner) stalls(pool *rules, m Machine, why string) {
-	deadline := seconds(p.policy.DeadlineSeconds)
-	if deadline == 0 || m.Admitted.IsZero() {
-		return
-	}
-	since, was := m.Admitted, "was admitted at"
-	if lost := pool.proof(m).Lost; lost.After(since) {
+// awaited is since when a new Machine takes its time, and what was then: since its admission, or since it was proved
+// last, and anew after a pause, in which nothing becomes of it.
+func (p Pool) awaited(m Machine) (since time.Time, was string) {
+	since, was = m.Admitted, "was admitted at"
+	if lost := p.proof(m).Lost; lost.After(since) {
 		since, was = lost, "is not healthy any more since"
 	}
 	if m.Resumed.After(since) {
 		since, was = m.Resumed, "goes on after a pause since"
 	}
+	return since, was
+}
+
+// stalls notes a Machine that takes longer than it may (C16).
+func (p *planner) stalls(pool *rules, m Machine, why string) {
+	deadline := seconds(p.policy.DeadlineSeconds)
+	if deadline == 0 || m.Admitted.IsZero() {
+		return
+	}
+	since, was := pool.awaited(m)
 	if late := since.Add(deadline); p.now.Before(late) {
 		p.again(late.Sub(p.now))
 		return

@@ -338,6 +338,85 @@ func TestAGroupHasRulesOfItsOwn(t *testing.T) {
 	g.Expect(Plan(State{Pools: []Pool{{Name: "blue"}}}, policy, eight).Progress[0].RollsBack).To(BeFalse())
 }
 
+// A new Machine that does not serve in time keeps the place of an outdated one that is gone no longer: Cluster API takes
+// none away while the new one is not available. There are never more than may surge.
+func TestWhoTakesThePlaceOfAnOutdatedMachine(t *testing.T) {
+	const held = "Hold (Outdated)"
+	const admitted = "Admit (Replacement)"
+	fresh := func(p *Pool) *Machine { return &p.Machines[2] }
+	for name, c := range map[string]struct {
+		change func(*Pool, *quoinv1.RolloutPolicySpec)
+		want   string
+		again  time.Duration
+	}{
+		"the new one is broken": {func(*Pool, *quoinv1.RolloutPolicySpec) {}, admitted, 0},
+		"the new one has no Node": {func(p *Pool, _ *quoinv1.RolloutPolicySpec) {
+			fresh(p).Joined, fresh(p).Unhealthy = false, ""
+		}, admitted, 0},
+		"the new one has another second": {func(p *Pool, _ *quoinv1.RolloutPolicySpec) {
+			fresh(p).Admitted = eight.Add(time.Second - 30*time.Minute)
+		}, held, time.Second},
+		"the new one has twenty minutes where nobody says": {func(p *Pool, policy *quoinv1.RolloutPolicySpec) {
+			fresh(p).Admitted, policy.DeadlineSeconds = eight.Add(time.Second-20*time.Minute), nil
+		}, held, time.Second},
+		"nobody says, and they are over": {func(p *Pool, policy *quoinv1.RolloutPolicySpec) {
+			fresh(p).Admitted, policy.DeadlineSeconds = eight.Add(-20*time.Minute), nil
+		}, admitted, 0},
+		"the new one was proved until just now": {func(p *Pool, _ *quoinv1.RolloutPolicySpec) {
+			p.Proofs = []Proof{{Machine: "c1", Since: eight.Add(-time.Hour), Lost: eight.Add(-time.Minute)}}
+		}, held, 29 * time.Minute},
+		"its Cluster was paused until just now": {func(p *Pool, _ *quoinv1.RolloutPolicySpec) {
+			fresh(p).Resumed = eight.Add(-time.Minute)
+		}, held, 29 * time.Minute},
+		"the new one serves": {func(p *Pool, policy *quoinv1.RolloutPolicySpec) {
+			fresh(p).Unhealthy, policy.PauseAfter = "", quoinv1.RolloutPauseCanary
+		}, held, 0},
+		"the new one finds no host": {func(p *Pool, _ *quoinv1.RolloutPolicySpec) {
+			fresh(p).Hosted, fresh(p).Joined, fresh(p).NoHost = false, false, "none is free"
+		}, held, 0},
+		"the policy consents to one that is missing": {func(_ *Pool, policy *quoinv1.RolloutPolicySpec) {
+			policy.WhenNoSpare = quoinv1.RolloutWithoutSpareRemoveFirst
+		}, held, 0},
+		"as many are there as may surge": {func(p *Pool, _ *quoinv1.RolloutPolicySpec) {
+			broken := *fresh(p)
+			broken.Name = "c0"
+			p.Machines = append(p.Machines, broken)
+		}, held, 0},
+		"two may surge": {func(p *Pool, _ *quoinv1.RolloutPolicySpec) {
+			broken := *fresh(p)
+			broken.Name = "c0"
+			p.Machines, p.Stock.Surge = append(p.Machines, broken), 2
+		}, admitted, 0},
+		"the policy lets none surge": {func(_ *Pool, policy *quoinv1.RolloutPolicySpec) {
+			policy.Strategy = ptr.To(strategy("0", "1"))
+		}, held, 0},
+		"Cluster API lets one be missing": {func(p *Pool, _ *quoinv1.RolloutPolicySpec) { p.Stock.Unavailable = 1 }, held, 0},
+		"and two are": {func(p *Pool, _ *quoinv1.RolloutPolicySpec) {
+			broken := *fresh(p)
+			broken.Name, p.Machines[1] = "c0", broken
+			p.Stock.Unavailable = 1
+		}, admitted, 0},
+		"another one takes its place": {func(p *Pool, _ *quoinv1.RolloutPolicySpec) {
+			p.Machines[3].Created, p.Stock.Surge = eight, 2
+			p.Machines = append(p.Machines, Machine{Name: "a0", Outdated: true})
+		}, held, 0},
+	} {
+		pool := Pool{Name: "blue", Replicas: 3, Revision: "2", Completed: "1", Stock: Limits{Surge: 1}, Machines: []Machine{
+			oldOne, oldOne, {Name: "c1", Hosted: true, Joined: true, Gated: true, Unhealthy: "ill",
+				Admitted: eight.Add(-30 * time.Minute), Since: eight.Add(-30 * time.Minute)}, {Name: "a4", Outdated: true}}}
+		policy := &quoinv1.RolloutPolicySpec{DeadlineSeconds: ptr.To[int32](1800)}
+		c.change(&pool, policy)
+		result, said := Plan(State{Pools: []Pool{pool}}, policy, eight), ""
+		for _, d := range result.Decisions {
+			if d.Machine == "a4" {
+				said = fmt.Sprintf("%s (%s)", d.Action, d.Reason)
+			}
+		}
+		NewWithT(t).Expect(said).To(Equal(c.want), name)
+		NewWithT(t).Expect(result.Again).To(Equal(c.again), name)
+	}
+}
+
 // What takes longer than it may is said, with what keeps it and what a person can do; of several the first.
 func TestWhatTakesTooLong(t *testing.T) {
 	const b, mend = "Machine b was admitted at 2026-11-23T07:00:00Z and does not count yet: ",
