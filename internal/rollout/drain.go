@@ -212,7 +212,7 @@ func (l *leaver) beforeDrain(m Machine) (Action, Reason, string) {
 func (l *leaver) holdsDrain(m Machine) (Reason, string) {
 	stock, helps := m.Outdated && !l.pool.OnDelete, m.Wanted && l.helps(m)
 	if stock && l.pool.drain.off {
-		return DrainOff, drainIsOff
+		return DrainOff, l.pool.whileOff()
 	}
 	// Nothing takes the place of what a scale-down takes away.
 	empties := m.serves() && l.pool.staying() < l.pool.Replicas
@@ -439,7 +439,24 @@ func (l *leaver) force(m Machine) (Action, Reason, string) {
 
 func utc(at time.Time) string { return at.UTC().Format(time.RFC3339) }
 
-const drainIsOff = "the strategy has drainAndTerminate false: take that off it, or drain and delete Machines yourself"
+// What ends the rollout of a pool of which nothing is to be drained or terminated. By hand it ends only where what
+// takes the place of a deleted Machine is of the present template: another MachineSet makes one of its own again.
+const (
+	drainIsOff = "the strategy has drainAndTerminate false: take that off it"
+	byHand     = drainIsOff + ", or drain and delete Machines yourself"
+	madeAgain  = drainIsOff + ". What you delete yourself is made again of the same template"
+)
+
+// whileOff says what ends the rollout of such a pool.
+func (r *rules) whileOff() string {
+	if r.exchanges() {
+		return madeAgain
+	}
+	return byHand
+}
+
+// exchanges reports whether Cluster API deletes an outdated Machine for each new one that counts.
+func (r *rules) exchanges() bool { return !r.OnDelete && r.hasOutdated() }
 
 // off reports whether nothing of the pool is to be drained or terminated.
 func (r *rules) off() bool { return r.drain != nil && r.drain.off }

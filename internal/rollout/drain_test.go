@@ -338,7 +338,7 @@ func TestWhatADrainWaitsFor(t *testing.T) {
 		"nobody drains yet": {func(g given) { g.m.Leave.Node.Known = false }, drains},
 		"nothing is drained": {func(g given) {
 			g.policy.Strategy = &quoinv1.RolloutStrategy{DrainAndTerminate: ptr.To(false)}
-		}, "HoldDrain (DrainAndTerminateFalse): " + drainIsOff},
+		}, "HoldDrain (DrainAndTerminateFalse): " + madeAgain},
 		"nothing is drained but what a person deletes": {func(g given) {
 			g.policy.Strategy = &quoinv1.RolloutStrategy{DrainAndTerminate: ptr.To(false)}
 			g.pool.OnDelete = true
@@ -814,5 +814,48 @@ func TestWhetherAPoolReplaces(t *testing.T) {
 			Pool: Pool{Name: "blue", Machines: []Machine{serving("a")}}}}
 		c.change(l)
 		NewWithT(t).Expect(l.replaces()).To(Equal(c.replaces), name)
+	}
+}
+
+// Where nothing is drained or terminated a rollout ends by hand as its message says, or by what that says alone.
+//
+// Proves: S3-36
+func TestWhatEndsARolloutThatDrainsNothing(t *testing.T) {
+	const byHand = "drain and delete Machines yourself"
+	for name, c := range map[string]struct {
+		begin func(*deployment)
+		hand  bool
+	}{
+		"Cluster API deletes nothing": {func(d *deployment) {
+			d.onDelete, d.surge = true, 0
+			d.template++
+		}, true},
+		"a person marked them": {func(d *deployment) {
+			for _, n := range d.machines {
+				n.needsUpdate = "marked"
+			}
+		}, true},
+		"Cluster API deletes one for each new one": {func(d *deployment) { d.template++ }, false},
+	} {
+		g, f := NewWithT(t), newFleet()
+		d := &deployment{name: "blue", template: 1, replicas: 2, surge: 1}
+		d.whole(f.now)
+		f.pools = []*deployment{d}
+		f.policy.Strategy = &quoinv1.RolloutStrategy{DrainAndTerminate: ptr.To(false)}
+		c.begin(d)
+		for _, machine := range []string{"blue-1", "blue-2"} {
+			f.tell(10 * time.Minute)
+			g.Expect(strings.Contains(f.says(), byHand)).To(Equal(c.hand), "%s: %s", name, f.says())
+			g.Expect(f.says()).To(ContainSubstring("drainAndTerminate false: take that off it"), name)
+			if c.hand {
+				d.node(machine).deleted = f.now
+			}
+		}
+		if !c.hand {
+			f.policy.Strategy = nil
+		}
+		f.tell(time.Hour)
+		g.Expect(d.settled()).To(BeTrue(), "%s: %s\n%s", name, f.draw(), f.says())
+		g.Expect(f.result.Progress[0].Reason).To(Equal(UpToDate), name)
 	}
 }

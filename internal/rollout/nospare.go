@@ -132,7 +132,7 @@ func fewer(pool *rules) string {
 // or when something speaks against it. It is the one that would be next with a spare.
 func (p *planner) leavesFirst(pool *rules) (victim *Machine, comes, why string) {
 	if pool.off() {
-		return nil, "", drainIsOff
+		return nil, "", pool.whileOff()
 	}
 	if comes = comesAnyway(pool); comes != "" {
 		return nil, comes, ""

@@ -244,7 +244,7 @@ func TestWhatANewMachineWithoutAHostWaitsFor(t *testing.T) {
 		}, victim},
 		"nothing leaves its host": {func(_ *Pool, policy *quoinv1.RolloutPolicySpec) {
 			policy.Strategy = &quoinv1.RolloutStrategy{DrainAndTerminate: ptr.To(false)}
-		}, but + drainIsOff},
+		}, but + madeAgain},
 		"no host would help": {holds, but + "none of its outdated Machines has a host that the new one could have: add a " +
 			"host"},
 		"no host would help more replicas than there were": {func(p *Pool, policy *quoinv1.RolloutPolicySpec) {

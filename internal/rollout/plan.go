@@ -168,6 +168,8 @@ func (p *planner) start(pool *rules, m Machine, room *room) {
 	case m.Outdated && pool.lacks(room):
 		d.Action, d.Reason = Admit, Replacement
 		d.Message = "an outdated Machine is gone before its turn, and this one takes its place"
+	case m.Outdated && pool.off() && pool.in(inFlight) > 0:
+		d.Reason, d.Message = DrainOff, "it is of an earlier template and nothing is missing: "+pool.whileOff()
 	case m.Outdated:
 		d.Reason, d.Message = Outdated, "it is of an earlier template and nothing is missing: Cluster API takes it away"
 	case !pool.rolling() || pool.stuck():
@@ -337,9 +339,9 @@ func (p *planner) validate(pool *rules, m Machine) (counts bool) {
 		p.again(end.Sub(p.now))
 	case p.awaitsValidation(pool, m, &d):
 		p.invalidates(pool, m)
-	case pool.off() && pool.rolling() && !m.Outdated:
+	case pool.off() && pool.exchanges() && !m.Outdated:
 		d.Reason, d.Message = DrainOff, "it is validated and does not count, so that nothing is deleted in exchange: "+
-			drainIsOff
+			pool.whileOff()
 	case p.pauses(pool, m):
 		d.Reason = Paused
 		d.Message = fmt.Sprintf("it is validated; set spec.continueAfter to %s to go on", m.Name)

@@ -162,7 +162,7 @@ func TestWhatANewMachineWaitsFor(t *testing.T) {
 		"nothing leaves its host": {func(_ *State, policy *quoinv1.RolloutPolicySpec) {
 			policy.Strategy = &quoinv1.RolloutStrategy{DrainAndTerminate: ptr.To(false)}
 		}, []string{"Wait b (DrainAndTerminateFalse): it is validated and does not count, so that nothing is deleted in " +
-			"exchange: " + drainIsOff,
+			"exchange: " + madeAgain,
 			"Admit c (Canary): nothing is at the present template: one is tried alone; gated"}, "", 0},
 		"nothing leaves its host, and it soaks": {func(_ *State, policy *quoinv1.RolloutPolicySpec) {
 			policy.Strategy = &quoinv1.RolloutStrategy{DrainAndTerminate: ptr.To(false)}
@@ -396,6 +396,9 @@ func TestWhoTakesThePlaceOfAnOutdatedMachine(t *testing.T) {
 			broken.Name, p.Machines[1] = "c0", broken
 			p.Stock.Unavailable = 1
 		}, admitted, 0},
+		"nothing is drained": {func(p *Pool, policy *quoinv1.RolloutPolicySpec) {
+			fresh(p).Unhealthy, policy.Strategy = "", &quoinv1.RolloutStrategy{DrainAndTerminate: ptr.To(false)}
+		}, "Hold (DrainAndTerminateFalse)", 0},
 		"another one takes its place": {func(p *Pool, _ *quoinv1.RolloutPolicySpec) {
 			p.Machines[3].Created, p.Stock.Surge = eight, 2
 			p.Machines = append(p.Machines, Machine{Name: "a0", Outdated: true})

@@ -75,7 +75,7 @@ func (p *planner) nextSelected(pool *rules) (victim *Machine, reason Reason, why
 		return nil, RollingOut, says + " when the outdated ones are"
 	}
 	if pool.off() {
-		return nil, DrainOff, says + ": " + drainIsOff
+		return nil, DrainOff, says + ": " + pool.whileOff()
 	}
 	missing := pool.mayMiss()
 	if missing == 0 {

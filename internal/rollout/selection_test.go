@@ -150,7 +150,7 @@ func TestWhichSelectedMachineIsDeleted(t *testing.T) {
 		"nothing is terminated": {func(s state) {
 			s.policy.Strategy = &quoinv1.RolloutStrategy{DrainAndTerminate: ptr.To(false)}
 			guard(s.Machines)
-		}, "", DrainOff, says + ": " + drainIsOff},
+		}, "", DrainOff, says + ": " + byHand},
 		"hooks come first": {func(s state) { s.policy.Drain = &quoinv1.RolloutDrain{} }, "", RollingOut, says},
 		"as many are asked for": {func(s state) { minAvailable(s, 3) }, "", Limited,
 			limited + "minAvailable asks for 3 of 3: lower it"},

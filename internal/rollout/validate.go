@@ -250,8 +250,8 @@ func (p *planner) unvalidated(pool *rules, m Machine) (Reason, string) {
 	}
 	known := p.validated(m)
 	// Nobody looks while a person or a window is waited for, and then once more.
-	if known.Successes >= enough && (p.fresh(known.LastLookTime) || p.pauses(pool, m) || pool.off() ||
-		pool.rolling() && p.schedule.closed()) {
+	if known.Successes >= enough && (p.fresh(known.LastLookTime) || p.pauses(pool, m) ||
+		pool.off() && pool.exchanges() || pool.rolling() && p.schedule.closed()) {
 		return "", ""
 	}
 	if look := p.needLook(pool); len(look.Machines) < mostSubjects {

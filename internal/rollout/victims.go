@@ -217,7 +217,7 @@ func (p *planner) deletes(pool *rules) {
 		}
 		switch {
 		case pool.off():
-			d.Reason, d.Message = DrainOff, drainIsOff
+			d.Reason, d.Message = DrainOff, pool.whileOff()
 		case d.Reason == "" && pool.unguarded(victim):
 			d.Reason, d.Message = Scheduled, "its deletion hooks are put on first"
 		}

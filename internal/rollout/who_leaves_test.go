@@ -86,7 +86,7 @@ func TestWhatARolloutDeletes(t *testing.T) {
 		"nothing is terminated": {func(p *Pool, asked *quoinv1.RolloutStrategy) {
 			asked.DrainAndTerminate = ptr.To(false)
 			guard(p.Machines)
-		}, []string{"Keep a (DrainAndTerminateFalse): " + drainIsOff}},
+		}, []string{"Keep a (DrainAndTerminateFalse): " + byHand}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			pool := Pool{Name: "blue", Replicas: 4, OnDelete: true, Revision: "2", Completed: "1",
