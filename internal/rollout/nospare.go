@@ -92,12 +92,19 @@ func (p *planner) noSpare(pool *rules, m Machine) (Reason, string) {
 // waysOut are those beside one more host. Fewer replicas alone free a host only where more Machines serve than these
 // ask for.
 func waysOut(pool *rules) string {
-	less, joins := fewer(pool), ", or set"
+	less, joins, lowers := fewer(pool), ", or set", ", or lower"
 	if less != "" {
-		joins = ", and"
+		joins, lowers = ", and", ", lower"
 	}
-	if pool.OnDelete || !pool.hasOutdated() || less != "" && pool.frees(pool.DoneOf) {
+	switch {
+	case pool.OnDelete || !pool.hasOutdated():
 		return less
+	case pool.off():
+		return "" // nothing leaves its host
+	case less != "" && pool.frees(pool.DoneOf):
+		return less
+	case pool.least >= pool.Replicas:
+		joins = fmt.Sprintf("%s minAvailable, which asks for %d of %d Machines, and set", lowers, pool.least, pool.Replicas)
 	}
 	return less + joins + " spec.whenNoSpare to RemoveFirst, so that an outdated Machine is deleted first and one is " +
 		"missing meanwhile"

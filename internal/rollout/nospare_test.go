@@ -237,6 +237,13 @@ func TestWhatANewMachineWithoutAHostWaitsFor(t *testing.T) {
 		"nobody consents": {func(_ *Pool, policy *quoinv1.RolloutPolicySpec) { policy.WhenNoSpare = "" },
 			"no free host, since 2026-11-23T08:00:00Z. Add a host, or set spec.whenNoSpare to RemoveFirst, so that an " +
 				"outdated Machine is deleted first and one is missing meanwhile"},
+		"nobody consents, and all have to be available": {func(_ *Pool, policy *quoinv1.RolloutPolicySpec) {
+			policy.WhenNoSpare, policy.Strategy = "", least(3)
+		}, "no free host, since 2026-11-23T08:00:00Z. Add a host, or lower minAvailable, which asks for 3 of 3 Machines, and " +
+			"set spec.whenNoSpare to RemoveFirst, so that an outdated Machine is deleted first and one is missing meanwhile"},
+		"nobody consents, and nothing leaves its host": {func(_ *Pool, policy *quoinv1.RolloutPolicySpec) {
+			policy.WhenNoSpare, policy.Strategy = "", &quoinv1.RolloutStrategy{DrainAndTerminate: ptr.To(false)}
+		}, "no free host, since 2026-11-23T08:00:00Z. Add a host"},
 		"Cluster API deletes one": {func(p *Pool, _ *quoinv1.RolloutPolicySpec) { p.Stock.Unavailable = 1 },
 			"no free host. Cluster API deletes one, because maxUnavailable of the MachineDeployment is not 0"},
 		"as many are missing as Cluster API lets be": {func(p *Pool, _ *quoinv1.RolloutPolicySpec) {
@@ -431,6 +438,25 @@ func TestTheWaysOutForAMachineWithoutAHost(t *testing.T) {
 	} {
 		c.pool.Name = "blue"
 		NewWithT(t).Expect(waysOut(&rules{Pool: c.pool})).To(Equal(c.want), name)
+	}
+	const lower = " minAvailable, which asks for 3 of 3 Machines, and set" + consent
+	scaled := Pool{Name: "blue", Replicas: 3, DoneOf: 2, Machines: []Machine{oldOne, oldOne, hostless}}
+	edited, done := scaled, scaled
+	edited.DoneOf, done.Machines = 3, []Machine{countedOne, hostless}
+	off := &drainRules{off: true}
+	for _, c := range []struct {
+		rules rules
+		want  string
+	}{
+		{rules{Pool: edited, leaving: leaving{least: 2}}, ", or set" + consent},
+		{rules{Pool: edited, leaving: leaving{least: 3}}, ", or lower" + lower},
+		{rules{Pool: scaled, leaving: leaving{least: 3}}, less(2) + before + ", lower" + lower},
+		{rules{Pool: edited, drain: off}, ""},
+		{rules{Pool: scaled, drain: off}, ""},
+		{rules{Pool: done, drain: off, leaving: leaving{least: 3}}, less(1)},
+	} {
+		NewWithT(t).Expect(waysOut(&c.rules)).To(Equal(c.want), "%d of %d, %d asked for, %+v", c.rules.DoneOf, c.rules.Replicas,
+			c.rules.least, c.rules.drain)
 	}
 }
 
