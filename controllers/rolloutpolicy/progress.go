@@ -35,9 +35,13 @@ func pausedFor(former quoinv1.RolloutProgress, now time.Time) time.Duration {
 
 // resumed is what the status says of a MachineDeployment without a pause that is over: the deadlines of its template
 // and of its Machines end so much later, since nobody looks at them meanwhile, nor does Cluster API where it is the
-// Cluster that is paused.
+// Cluster that is paused. Its reason is that of before, which says whether it was begun, and is given from now on.
 func resumed(former quoinv1.RolloutProgress, now time.Time) quoinv1.RolloutProgress {
+	if former.Reason != quoinv1.PausedReason {
+		return former
+	}
 	paused := pausedFor(former, now)
+	former.Reason, former.ReasonBeforePause, former.Since = former.ReasonBeforePause, "", metav1.NewTime(now)
 	former.Trial.Since = later(former.Trial.Since, paused)
 	former.Proved = slices.Clone(former.Proved)
 	for i := range former.Proved {

@@ -191,6 +191,34 @@ func TestWhatIsRememberedIsLaterByAPause(t *testing.T) {
 	g.Expect(validationOf(policy, began.Add(time.Hour)).Since.Time).To(BeTemporally("==", began.Add(time.Hour)))
 }
 
+// Whether a pool was begun is known by its reason, which a pause takes nothing of: none loses its place to another one,
+// and none gains one.
+//
+// Proves: S3-6
+func TestAPauseForgetsNoReason(t *testing.T) {
+	w := newWorld(t, machineOf("new-0", "v2"), hostedBy("new-0", ""))
+	cluster := &clusterv1.Cluster{}
+	w.read(cluster, "c1")
+	w.reconcile()
+	for _, said := range []rollout.Reason{rollout.RollingOut, rollout.Previous, rollout.Refused} {
+		for by, pause := range pauses {
+			policy := w.policy()
+			policy.Status.MachineDeployments[0].Reason = string(said)
+			w.Expect(w.client.Status().Update(t.Context(), policy)).To(Succeed())
+			w.isPausedFor(time.Hour, pause)
+			w.restart()
+			seen, err := w.r.observe(t.Context(), w.client, w.policy(), cluster)
+			w.Expect(err).NotTo(HaveOccurred())
+			pool := seen.state.Pools[0]
+			w.Expect(pool.Said).To(Equal(said), by)
+			w.Expect(pool.Refused).To(Equal(said == rollout.Refused), by)
+			w.Expect(pool.Since).To(BeTemporally("==", w.clock.Now()), "what it waits for takes its time again")
+			w.reconcile()
+			w.Expect(w.policy().Status.MachineDeployments[0].ReasonBeforePause).To(BeEmpty())
+		}
+	}
+}
+
 // Each group has the totals of its MachineDeployments, and the policy those of all.
 func TestGroupsHaveTotals(t *testing.T) {
 	w := newWorld(t, machineOf("new-0", "v2"), machineOf("new-1", "v2"), hostedBy("new-0", ""), hostedBy("new-1", ""))

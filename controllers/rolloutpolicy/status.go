@@ -126,6 +126,9 @@ func pausedStatus(policy *quoinv1.RolloutPolicy) quoinv1.RolloutPolicyStatus {
 	status.ExpectedEnd = nil
 	for i := range status.MachineDeployments {
 		of := &status.MachineDeployments[i]
+		if of.Reason != quoinv1.PausedReason {
+			of.ReasonBeforePause = of.Reason
+		}
 		of.Reason, of.Since, of.Message, of.ExpectedEnd = quoinv1.PausedReason, by.LastTransitionTime, why, nil
 	}
 	return status

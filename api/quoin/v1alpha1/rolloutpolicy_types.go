@@ -384,6 +384,13 @@ type RolloutProgress struct {
 	// +optional
 	Since metav1.Time `json:"since,omitempty,omitzero"`
 
+	// reasonBeforePause is the reason that it had when the policy or its Cluster was paused, by which its place in the
+	// order is known when it goes on; unset while neither is.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=64
+	ReasonBeforePause string `json:"reasonBeforePause,omitempty"`
+
 	// message says what is waited for.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
