@@ -24,15 +24,16 @@ import (
 )
 
 // execute does what was decided. What fails ends what is done for its pool, and for no other (K-6, K-8, S3-10): the
-// plan, and so the status, say what was refused. A Machine that somebody else wrote meanwhile ends nothing: it is decided
-// about again, and the others are within the limits without it. execute reports whether a Machine that can never join
-// was deleted, after which all is decided anew.
+// plan, and so the status, say what was refused. A Machine that somebody else wrote meanwhile ends nothing: it is
+// decided about again, and the others are within the limits without it. execute reports whether a Machine that can
+// never join was deleted, after which all is decided anew.
 func (r *Reconciler) execute(
 	ctx context.Context, policy *quoinv1.RolloutPolicy, cluster *clusterv1.Cluster, seen *observation,
 	plan *rollout.Result,
 ) (dead bool, err error) {
 	var failures []error
-	failed := map[string]bool{}
+	failed, undone := map[string]bool{}, map[string]bool{}
+	var counted []rollout.Decision
 	for _, d := range plan.Decisions {
 		if failed[d.Pool] {
 			continue
@@ -46,15 +47,23 @@ func (r *Reconciler) execute(
 		switch {
 		case unknown != "":
 			plan.Postpone(seen.poolOf(d), d, unknown, workloadRetry)
+			undone[d.Pool] = true
 		case err == nil && !dead:
 			err = r.apply(ctx, policy, machine, d)
 		}
 		if err != nil {
-			failures, failed[d.Pool] = append(failures, err), !conflicts(err)
+			failures, failed[d.Pool], undone[d.Pool] = append(failures, err), !conflicts(err), true
 			plan.Undone(seen.poolOf(d), d, refusal(machine, err))
+		} else if d.Action == rollout.Count {
+			counted = append(counted, d)
 		}
 		if dead {
 			break
+		}
+	}
+	for _, d := range counted {
+		if undone[d.Pool] {
+			plan.Counted(d)
 		}
 	}
 	return dead, errors.Join(failures...)

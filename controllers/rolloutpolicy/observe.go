@@ -207,11 +207,12 @@ func (seen *observation) pool(
 	seen.state.Pools = append(seen.state.Pools, pool)
 }
 
-// resumedAt is since when Cluster API goes on with a Machine after a pause, which is now while that is not over; zero
-// where there was none. One that was made a moment ago is said not to be paused as of then, and was not.
+// resumedAt is since when Cluster API goes on with a Machine after a pause of its Cluster, which is now while that is
+// not over; zero where there was none. One that was made a moment ago is said not to be paused as of then, and was not.
+// A Machine that a person paused by itself is late like any other.
 func resumedAt(machine *clusterv1.Machine, now time.Time) time.Time {
 	switch c := conditions.Get(machine, clusterv1.PausedCondition); {
-	case c == nil:
+	case c == nil, annotations.HasPaused(machine):
 		return time.Time{}
 	case c.Status == metav1.ConditionTrue:
 		return now

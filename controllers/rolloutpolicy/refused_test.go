@@ -342,6 +342,38 @@ func TestAConflictHoldsUpNoOtherMachine(t *testing.T) {
 	w.Expect(w.admitted("new-2")).To(BeTrue())
 }
 
+// Nor is what was measured of those beside it forgotten, which count at once and are never measured again.
+func TestAConflictForgetsNothingMeasured(t *testing.T) {
+	w := newWorld(t, machineOf("new-0", "v2"), hostedBy("new-0", ""), machineOf("new-1", "v2"), hostedBy("new-1", ""),
+		machineOf("new-2", "v2"), hostedBy("new-2", ""))
+	pool := w.blue()
+	w.adjust(pool, func() { pool.Spec.Rollout.Strategy.RollingUpdate.MaxSurge = ptr.To(intstr.FromInt32(3)) })
+	w.reconcile()
+	w.joins("new-0")
+	w.clock.Step(time.Hour)
+	w.reconcile()
+	w.Expect(w.admitted("new-2")).To(BeTrue())
+	w.joins("new-1")
+	w.joins("new-2")
+	w.clock.Step(time.Hour)
+	w.refuse(func(object client.Object) error {
+		if object.GetName() == "new-1" {
+			return apierrors.NewConflict(schema.GroupResource{Resource: "machines"}, "new-1", errors.New("changed"))
+		}
+		return nil
+	})
+	for range 3 {
+		_, err := w.once()
+		w.Expect(err).NotTo(HaveOccurred())
+	}
+	w.Expect(rollout.Gated(w.machine("new-2"))).To(BeFalse())
+	w.r.Client = w.client
+	w.clock.Step(time.Minute)
+	w.reconcile()
+	w.Expect(rollout.Gated(w.machine("new-1"))).To(BeFalse())
+	w.Expect(w.policy().Status.MachineDeployments[0].RecentMachineSeconds).To(HaveLen(3))
+}
+
 // Nodes that a workload cluster lets nobody taint leave the others their places among those of one reconcile.
 func TestRefusedTaintsTakeNoPlace(t *testing.T) {
 	w := newDraining(t, quoinv1.RolloutDrain{}, 0)

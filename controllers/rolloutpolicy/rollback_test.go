@@ -390,6 +390,9 @@ func TestSinceWhenAMachineGoesOn(t *testing.T) {
 			LastTransitionTime: metav1.NewTime(now.Add(c.since))}}
 		g.Expect(resumedAt(machine, now)).To(BeTemporally("==", c.want), "%+v", c)
 	}
+	machine.Annotations = map[string]string{clusterv1.PausedAnnotation: ""}
+	machine.Status.Conditions[0].Status = metav1.ConditionTrue
+	g.Expect(resumedAt(machine, now)).To(BeZero(), "a person paused it by itself")
 }
 
 // One record is kept for each MachineDeployment, which goes with it; none where nothing is set back.

@@ -355,7 +355,7 @@ func (p *planner) validate(pool *rules, m Machine) (counts bool) {
 		}
 		pool.counted++
 		d.Action, d.Reason, d.Message = Count, Validated, "it is healthy"
-		d.Took = p.took(pool, m)
+		d.Took, d.Pace = p.took(pool, m), Pace(nil).With(m, seconds(p.policy.DeadlineSeconds))
 		if pool.soak > 0 {
 			d.Message = fmt.Sprintf("it was healthy for %s", pool.soak)
 		}
@@ -388,10 +388,13 @@ func (p *planner) pauses(pool *rules, m Machine) bool {
 		pool.pause == quoinv1.RolloutPauseCanary && pool.in(counts) == 0
 }
 
-// awaited is since when a new Machine takes its time, and what was then: since its admission, or since it was proved
-// last, and anew after a pause, in which nothing becomes of it.
+// awaited is since when a new Machine takes its time, and what was then: since its admission, or since it was made
+// where that is not known, or since it was proved last, and anew after a pause, in which nothing becomes of it.
 func (p Pool) awaited(m Machine) (since time.Time, was string) {
 	since, was = m.Admitted, "was admitted at"
+	if since.IsZero() {
+		since, was = m.Created, "was made at"
+	}
 	if lost := p.proof(m).Lost; lost.After(since) {
 		since, was = lost, "is not healthy any more since"
 	}

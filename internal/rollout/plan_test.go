@@ -362,6 +362,9 @@ func TestWhoTakesThePlaceOfAnOutdatedMachine(t *testing.T) {
 		"nobody says, and they are over": {func(p *Pool, policy *quoinv1.RolloutPolicySpec) {
 			fresh(p).Admitted, policy.DeadlineSeconds = eight.Add(-20*time.Minute), nil
 		}, admitted, 0},
+		"nobody knows since when the new one may come": {func(p *Pool, _ *quoinv1.RolloutPolicySpec) {
+			fresh(p).Admitted, fresh(p).Created, fresh(p).Joined = time.Time{}, eight.Add(-time.Minute), false
+		}, held, 29 * time.Minute},
 		"the new one was proved until just now": {func(p *Pool, _ *quoinv1.RolloutPolicySpec) {
 			p.Proofs = []Proof{{Machine: "c1", Since: eight.Add(-time.Hour), Lost: eight.Add(-time.Minute)}}
 		}, held, 29 * time.Minute},

@@ -28,7 +28,12 @@ func (p Pace) With(m Machine, deadline time.Duration) Pace {
 	if m.Admitted.IsZero() || took < 0 || deadline != 0 && took > deadline {
 		return p
 	}
-	longer := append(slices.Clone(p), took.Round(time.Second))
+	return p.and(Pace{took.Round(time.Second)})
+}
+
+// and is the pace after more of them.
+func (p Pace) and(more Pace) Pace {
+	longer := slices.Concat(p, more)
 	return longer[max(0, len(longer)-recently):]
 }
 

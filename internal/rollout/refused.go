@@ -22,6 +22,16 @@ func (r *Result) Undone(pool Pool, d Decision, refused string) {
 	}
 }
 
+// Counted corrects a plan of whose pool something else was undone: what was measured of a Machine that counts all the
+// same is remembered.
+func (r *Result) Counted(d Decision) {
+	for i := range r.Progress {
+		if p := &r.Progress[i]; p.Pool == d.Pool {
+			p.Pace = p.Pace.and(d.Pace)
+		}
+	}
+}
+
 // Postpone corrects a plan of which an admission waits until the Cluster's API server answers.
 func (r *Result) Postpone(pool Pool, d Decision, why string, again time.Duration) {
 	r.Undone(pool, d, "")

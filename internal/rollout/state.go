@@ -244,7 +244,9 @@ type Decision struct {
 	// Gate the Machine with its admission.
 	Gate bool
 	// Took is how long a Machine that counts now was on its way; 0 where that is not known.
-	Took    time.Duration
+	Took time.Duration
+	// Pace has what is measured of a Machine that counts now.
+	Pace    Pace
 	Reason  Reason
 	Message string
 }

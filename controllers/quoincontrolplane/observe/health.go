@@ -101,8 +101,8 @@ func (o *Observation) memberIllSince(machine *clusterv1.Machine) time.Time {
 	return condition.LastTransitionTime.Time
 }
 
-// pendingAttempt is the attempt whose replacement was not made yet. Once a Machine carries it, it is over; but not by one
-// that is deleted before it had a host, and made again.
+// pendingAttempt is the attempt whose replacement was not made yet. Once a Machine carries it, it is over; but not by
+// one that is deleted before it had a host, and made again.
 func (o *Observation) pendingAttempt() *controlplane.Attempt {
 	attempt := AttemptFrom(o.ControlPlane.Annotations[controlplanev1.RemediationInProgressAnnotation])
 	if attempt == nil {

@@ -177,7 +177,7 @@ func initialize(s facts) *controlplane.Step {
 		}
 		// Another cluster was faster: its failure domain cannot be changed, and hosts are free in others.
 		if machine.NoHost && !machine.HostClaimed && s.Spare.Free > 0 {
-			return dropHostless(controlplane.Initialize, machine)
+			return s.dropHostless(controlplane.Initialize, machine)
 		}
 	}
 	machine := s.Machines[0]

@@ -74,21 +74,24 @@ func reschedule(s facts) *controlplane.Step {
 	}
 	for _, machine := range s.active() {
 		if machine.NoHost && !machine.HostClaimed && s.neverJoined(machine) {
-			return dropHostless(s.ongoing(), machine)
+			return s.dropHostless(s.ongoing(), machine)
 		}
 	}
 	return nil
 }
 
-func dropHostless(operation controlplane.Operation, machine controlplane.Machine) *controlplane.Step {
-	return madeAnew(machine, change(controlplane.DeleteMachine, operation, controlplane.ReasonHostGone,
+func (s facts) dropHostless(operation controlplane.Operation, machine controlplane.Machine) *controlplane.Step {
+	return s.handsOn(machine, change(controlplane.DeleteMachine, operation, controlplane.ReasonHostGone,
 		"Machine %s has no host, and none of failure domain %s is free any more: the next one is made where one is",
 		machine.Name, machine.FailureDomain).WithMachine(machine.Name))
 }
 
-// madeAnew has the Machine that is made after this one replace whom this one replaces: no attempt was made yet.
-func madeAnew(machine controlplane.Machine, deletion *controlplane.Step) *controlplane.Step {
-	deletion.Attempt = machine.Health.Replaces
+// handsOn has the Machine that is made after this one replace whom this one replaces, for which nothing was tried yet.
+// Where none is made it would be somebody else's.
+func (s facts) handsOn(machine controlplane.Machine, deletion *controlplane.Step) *controlplane.Step {
+	if s.madeAgain(machine, s.unhealthy()) {
+		deletion.Attempt = machine.Health.Replaces
+	}
 	return deletion
 }
 
@@ -108,7 +111,7 @@ func dropUnjoinable(s facts) *controlplane.Step {
 	}
 	for _, machine := range s.active() {
 		if !machine.HostClaimed && s.neverJoined(machine) {
-			return madeAnew(machine, s.changeOf(machine, controlplane.DeleteMachine, controlplane.ReasonHostClaimNotAllowed,
+			return s.handsOn(machine, s.changeOf(machine, controlplane.DeleteMachine, controlplane.ReasonHostClaimNotAllowed,
 				"deleting Machine %s, which has no host yet, and is made again when one can join: %s", machine.Name,
 				refusedBy(verdict)))
 		}
