@@ -7,14 +7,24 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
+	"reflect"
 	"testing"
+	"time"
 
 	. "github.com/onsi/gomega"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/workqueue"
+	clocktesting "k8s.io/utils/clock/testing"
+	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
@@ -120,6 +130,69 @@ func TestFailuresDoNotHoldUpTheEndOfADeadMember(t *testing.T) {
 	w.refuseApply = false
 	w.reconcile()
 	g.Expect(w.machines()).To(HaveLen(3), "its replacement")
+}
+
+// Each failure has the next reconcile come later, and what is counted begins anew after a gap in which nobody looked.
+// However long something is refused, reconciles come often enough for the counting of silence, or nobody would ever be
+// dead.
+func TestFailuresThatGoOnEndNoCountOfSilence(t *testing.T) {
+	failing := func(t *testing.T) (w *world, names []string, retry func(times int)) {
+		t.Helper()
+		w, names = three(t)
+		clock, limiter := clocktesting.NewFakePassiveClock(time.Now()), limiterOf(w)
+		w.r.Clock, w.r.Timings = clock, DefaultTimings()
+		w.noSpare()
+		w.edit(func(p *controlplanev1.QuoinControlPlane) {
+			p.Spec.MachineTemplate.ObjectMeta.Labels = map[string]string{"a": "b"}
+		})
+		w.refuseApply = true
+		retry = func(times int) {
+			t.Helper()
+			for range times {
+				_, err := w.r.Reconcile(t.Context(), request())
+				w.g.Expect(err).To(MatchError(ContainSubstring("admission says no")))
+				clock.SetTime(clock.Now().Add(limiter.When(request())))
+			}
+		}
+		retry(20)
+		return w, names, retry
+	}
+	t.Run("a dead member", func(t *testing.T) {
+		w, names, retry := failing(t)
+		w.annotate(names[1], clusterv1.RemediateMachineAnnotation, "")
+		w.silence(names[1])
+		retry(1)
+		w.g.Expect(w.machine(names[1]).DeletionTimestamp).To(BeNil(), "it may be back")
+		retry(3)
+		w.g.Expect(w.machine(names[1]).DeletionTimestamp).NotTo(BeNil())
+	})
+	t.Run("an orphaned member", func(t *testing.T) {
+		w, _, retry := failing(t)
+		w.etcd.join("n-lost", "10.0.0.99", false)
+		w.etcd.members[3].Answers = false
+		retry(8)
+		w.g.Expect(w.etcd.removed).To(BeEmpty(), "it may be back for ten minutes")
+		retry(8)
+		w.g.Expect(w.etcd.removed).To(Equal([]uint64{4}))
+	})
+}
+
+// limiterOf is what spaces the retries of a controller as it is set up.
+func limiterOf(w *world) workqueue.TypedRateLimiter[ctrl.Request] {
+	w.t.Helper()
+	mgr, err := ctrl.NewManager(&rest.Config{Host: "https://quoin.test"}, ctrl.Options{Scheme: testScheme(),
+		Metrics:        metricsserver.Options{BindAddress: "0"},
+		MapperProvider: func(*rest.Config, *http.Client) (meta.RESTMapper, error) { return testMapper(), nil }})
+	w.g.Expect(err).NotTo(HaveOccurred())
+	r := &Reconciler{Client: w.mgmt, APIReader: w.mgmt, Hosts: noHosts{}, ClusterCache: w.r.ClusterCache,
+		Recorder: w.r.Recorder}
+	options := controller.Options{SkipNameValidation: ptr.To(true)}
+	w.g.Expect(r.SetupWithManager(w.t.Context(), mgr, options)).To(Succeed())
+	// controller-runtime has no other way to it.
+	field := reflect.ValueOf(r.controller).Elem().FieldByName("RateLimiter")
+	limiter, ok := field.Interface().(workqueue.TypedRateLimiter[ctrl.Request])
+	w.g.Expect(ok).To(BeTrue())
+	return limiter
 }
 
 // What is refused is refused before anything is made: a QuoinMachine is deleted and made again else, for ever.

@@ -123,6 +123,9 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, opt
 		r.Recorder = mgr.GetEventRecorder("quoincontrolplane-controller")
 	}
 	r.defaults()
+	if options.RateLimiter == nil {
+		options.RateLimiter = retries()
+	}
 	log := ctrl.LoggerFrom(ctx).WithValues("controller", "quoincontrolplane")
 	built, err := ctrl.NewControllerManagedBy(mgr).
 		Named("quoincontrolplane").

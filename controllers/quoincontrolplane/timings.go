@@ -6,6 +6,10 @@ package quoincontrolplane
 import (
 	"time"
 
+	"k8s.io/client-go/util/workqueue"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/quoincontrolplane/history"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
 )
 
@@ -23,6 +27,17 @@ type Timings struct {
 	SkippedDrain time.Duration
 	// APIServerStop is how long a host may take to end its API server until the etcd member goes all the same.
 	APIServerStop time.Duration
+}
+
+// longestRetry is how long after a reconcile that failed the next one comes at the latest. What somebody refuses may be
+// refused for days, and meanwhile the silence of members is counted: a few reconciles fit into the longest gap that a
+// count survives.
+const longestRetry = history.LongestGap / 5
+
+// retries space the reconciles of a control plane that fail. Those of controller-runtime come to lie a quarter of an
+// hour apart.
+func retries() workqueue.TypedRateLimiter[ctrl.Request] {
+	return workqueue.NewTypedItemExponentialFailureRateLimiter[ctrl.Request](5*time.Millisecond, longestRetry)
 }
 
 // DefaultTimings are those of real hosts.

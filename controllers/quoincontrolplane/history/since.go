@@ -16,10 +16,10 @@ type Since[K comparable] struct{ since map[K]span }
 // span is from when it was first seen to be so until when it was last.
 type span struct{ first, last time.Time }
 
-// longestGap may lie between two observations of which the second goes on with the first. Nobody knows what was in a
-// longer one, such as a pause: two misses an hour apart are no hour of silence. The idlest control plane is observed
-// several times within it.
-const longestGap = 5 * time.Minute
+// LongestGap may lie between two observations of which the second goes on with the first. Nobody knows what was in a
+// longer one, such as a pause: two misses an hour apart are no hour of silence. Both the idlest control plane and one
+// whose reconciles fail are observed several times within it.
+const LongestGap = 5 * time.Minute
 
 // Note is what is known once these are the parts with which it is so now, and the unsure ones those with which it may
 // be: what was known of an unsure part stays, and nothing begins. All others begin anew, and so does each part after a
@@ -48,7 +48,7 @@ func (s Since[K]) Note(now time.Time, parts []K, unsure ...K) Since[K] {
 func (s Since[K]) at(part K, now time.Time) (known span, goesOn bool) {
 	known, noted := s.since[part]
 	gap := now.Sub(known.last)
-	return known, noted && gap >= 0 && gap <= longestGap
+	return known, noted && gap >= 0 && gap <= LongestGap
 }
 
 // Of reports since when it has been so with a part, if it is, or may still be.
