@@ -43,7 +43,8 @@ type Member struct {
 	Learner bool
 	// Leader of the cluster.
 	Leader bool
-	// Alarms that are raised for the member: NOSPACE, CORRUPT.
+	// Alarms that are raised for the member: NOSPACE, CORRUPT. NOSPACE also when it is raised for one that is not in the
+	// list.
 	Alarms []string
 	// Answers reports whether the member itself was asked and sees a leader, and does not hang.
 	Answers bool
@@ -116,8 +117,38 @@ func (Client) Read(ctx context.Context, endpoints []Endpoint, credentials Creden
 	cluster, err := combine(answers)
 	if err == nil {
 		cluster.askPeers(ctx, endpoints, credentials, answers)
+		cluster.shareNoSpace(answers)
 	}
 	return cluster, err
+}
+
+// shareNoSpace gives an alarm NOSPACE that is raised for no listed member to each voter that works. An alarm outlives
+// its member: neither a removal nor a restore takes it off, and a restore leaves the others under new ids. As long as
+// there is one etcd takes no writes of keys, whosever it is (etcdserver/apply/uber_applier.go, restoreAlarms). A voter
+// that does not work is left as it is, because its silence is to be seen and counted.
+//
+// An alarm CORRUPT is not shared, though etcd then reads nothing either. The data of those in the list may be whole,
+// and by it they would count as dead and give no snapshot.
+func (c *Cluster) shareNoSpace(answers []answer) {
+	listed := map[uint64]bool{}
+	for _, member := range c.Members {
+		listed[member.ID] = true
+	}
+	if !slices.ContainsFunc(answers, func(said answer) bool {
+		return slices.ContainsFunc(said.alarms, func(alarm *pb.AlarmMember) bool {
+			return alarm.Alarm == pb.AlarmType_NOSPACE && !listed[alarm.MemberID]
+		})
+	}) {
+		return
+	}
+	noSpace := pb.AlarmType_NOSPACE.String()
+	for i := range c.Members {
+		member := &c.Members[i]
+		works := member.Answers || member.Connected
+		if works && !member.Learner && !slices.Contains(member.Alarms, noSpace) {
+			member.Alarms = append(member.Alarms, noSpace)
+		}
+	}
 }
 
 func askAll(ctx context.Context, endpoints []Endpoint, credentials Credentials) []answer {

@@ -68,6 +68,46 @@ func TestAnswersAreCombined(t *testing.T) {
 	g.Expect(err).To(MatchError("no etcd member answered: off\nlate"))
 }
 
+// The alarm NOSPACE of a member that is gone keeps etcd from writing all the same, so those have it that are there.
+func TestNoSpaceOutlivesItsMember(t *testing.T) {
+	g := NewWithT(t)
+	ca, cluster := newAuthority(t), three()
+	cluster.members = cluster.members[:2]
+	endpoints := []Endpoint{start(t, ca, cluster, 1, "a", "a"), start(t, ca, cluster, 2, "b", "b")}
+	alarms := func(raised ...*pb.AlarmMember) map[string][]string {
+		cluster.mu.Lock()
+		cluster.alarms = raised
+		cluster.mu.Unlock()
+		read, err := Client{}.Read(t.Context(), endpoints, credentialsOf(t, ca))
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect(read.Members).To(HaveLen(2))
+		return map[string][]string{"a": read.Members[0].Alarms, "b": read.Members[1].Alarms}
+	}
+	const full, corrupt = pb.AlarmType_NOSPACE, pb.AlarmType_CORRUPT
+	g.Expect(alarms(&pb.AlarmMember{MemberID: 3, Alarm: full})).
+		To(Equal(map[string][]string{"a": {"NOSPACE"}, "b": {"NOSPACE"}}))
+	g.Expect(alarms(&pb.AlarmMember{MemberID: 3, Alarm: full}, &pb.AlarmMember{MemberID: 2, Alarm: corrupt},
+		&pb.AlarmMember{MemberID: 1, Alarm: full})).
+		To(Equal(map[string][]string{"a": {"NOSPACE"}, "b": {"CORRUPT", "NOSPACE"}}))
+	g.Expect(alarms(&pb.AlarmMember{MemberID: 1, Alarm: full})).To(Equal(map[string][]string{"a": {"NOSPACE"}, "b": nil}),
+		"one that is there has its own")
+	g.Expect(alarms(&pb.AlarmMember{MemberID: 3, Alarm: corrupt}, &pb.AlarmMember{})).
+		To(Equal(map[string][]string{"a": nil, "b": nil}), "they would count as dead")
+}
+
+// Of those that are there a voter that does not work stays one that is silent, and a learner votes on nothing.
+func TestNoSpaceIsSharedByVotersThatWork(t *testing.T) {
+	g := NewWithT(t)
+	cluster := Cluster{Agreed: true, Members: []Member{{ID: 1, Answers: true}, {ID: 2, Connected: true}, {ID: 3},
+		{ID: 4, Hangs: true}, {ID: 5, Unasked: true}, {ID: 6, Answers: true, Learner: true}}}
+	cluster.shareNoSpace([]answer{{}, {alarms: []*pb.AlarmMember{{MemberID: 7, Alarm: pb.AlarmType_NOSPACE}}}})
+	full := map[uint64]bool{}
+	for _, member := range cluster.Members {
+		full[member.ID] = len(member.Alarms) > 0
+	}
+	g.Expect(full).To(Equal(map[uint64]bool{1: true, 2: true, 3: false, 4: false, 5: false, 6: false}))
+}
+
 // What a contradiction says is the same in each look, and enough for a person to know which one is wrong.
 func TestAContradictionSaysWhoSpeaksForWhom(t *testing.T) {
 	g := NewWithT(t)

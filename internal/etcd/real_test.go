@@ -21,7 +21,10 @@ import (
 	"time"
 
 	. "github.com/onsi/gomega"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/etcdutl/v3/snapshot"
+	"go.uber.org/zap"
 
 	"github.com/quoin-dev/cluster-api-provider-quoin/test/etcdtest"
 )
@@ -289,6 +292,77 @@ func TestTheSurvivorOfARemovalMayCrash(t *testing.T) {
 		read, err := Client{}.Read(t.Context(), []Endpoint{survivor.endpoint}, credentials)
 		return err == nil && read.Agreed && len(read.Members) == 1
 	}, 20*time.Second, 100*time.Millisecond).Should(BeTrue(), "it leads itself")
+}
+
+// Only the file of one member is over its quota. It is removed, or the others are restored without it, and what it has
+// raised stays: nothing is written until somebody takes that off.
+func TestRealMembersKeepTheAlarmOfOneThatIsGone(t *testing.T) {
+	binary(t)
+	g := NewWithT(t)
+	cluster := newRealCluster(t)
+	for _, name := range []string{"b", "c"} {
+		cluster.start(name, false)
+		cluster.promote()
+	}
+	credentials := credentialsOf(t, cluster.ca)
+	first, gone := cluster.members[0], cluster.members[2]
+	id := map[string]uint64{}
+	for _, member := range cluster.read().Members {
+		id[member.Name] = member.ID
+	}
+	client := cluster.client(first)
+	_, err := pb.NewMaintenanceClient(client.ActiveConnection()).Alarm(t.Context(), &pb.AlarmRequest{
+		Action: pb.AlarmRequest_ACTIVATE, MemberID: id["c"], Alarm: pb.AlarmType_NOSPACE})
+	g.Expect(err).NotTo(HaveOccurred())
+	alarms := func() map[string][]string {
+		t.Helper()
+		told := map[string][]string{}
+		for _, member := range cluster.read().Members {
+			told[member.Name] = member.Alarms
+		}
+		return told
+	}
+	g.Expect(alarms()).To(Equal(map[string][]string{"a": nil, "b": nil, "c": {"NOSPACE"}}))
+
+	// etcd removes nobody in the first seconds in which members are connected.
+	g.Eventually(func() error {
+		return Client{}.RemoveMember(t.Context(), []Endpoint{first.endpoint}, credentials, id["c"])
+	}, 20*time.Second, 100*time.Millisecond).Should(Succeed())
+	_ = gone.process.Kill()
+	cluster.members = cluster.members[:2]
+	g.Eventually(alarms, 20*time.Second, 100*time.Millisecond).
+		Should(Equal(map[string][]string{"a": {"NOSPACE"}, "b": {"NOSPACE"}}))
+	_, err = client.Put(t.Context(), "key", "value")
+	g.Expect(err).To(MatchError(ContainSubstring("database space exceeded")))
+
+	stream, err := Client{}.Snapshot(t.Context(), first.endpoint, credentials)
+	g.Expect(err).NotTo(HaveOccurred())
+	content, err := io.ReadAll(stream)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(stream.Close()).To(Succeed())
+	saved, restored := filepath.Join(t.TempDir(), "snapshot.db"), filepath.Join(t.TempDir(), "data")
+	g.Expect(os.WriteFile(saved, content, 0o600)).To(Succeed())
+	g.Expect(snapshot.NewV3(zap.NewNop()).Restore(snapshot.RestoreConfig{SnapshotPath: saved, OutputDataDir: restored,
+		Name: "a", PeerURLs: []string{"http://" + first.peer}, InitialCluster: "a=http://" + first.peer,
+		InitialClusterToken: "restored"})).To(Succeed())
+	for _, member := range cluster.members {
+		g.Expect(member.process.Kill()).To(Succeed())
+		_, _ = member.process.Wait()
+	}
+	first.run("--data-dir", restored)
+	cluster.members = cluster.members[:1]
+	g.Eventually(func() (Cluster, error) {
+		return Client{}.Read(t.Context(), cluster.endpoints(), credentials)
+	}, 20*time.Second, 100*time.Millisecond).Should(And(HaveField("Agreed", true), HaveField("Members", ConsistOf(
+		And(HaveField("ID", Not(Equal(id["a"]))), HaveField("Alarms", Equal([]string{"NOSPACE"})))))))
+
+	// All alarms of all members, as etcdctl alarm disarm does.
+	client = cluster.client(first)
+	_, err = client.AlarmDisarm(t.Context(), &clientv3.AlarmMember{})
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(alarms()).To(Equal(map[string][]string{"a": nil}))
+	_, err = client.Put(t.Context(), "key", "value")
+	g.Expect(err).NotTo(HaveOccurred())
 }
 
 // The first member of a cluster was made to begin one. Without its data it does so again, with the ids that it had, and

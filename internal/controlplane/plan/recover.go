@@ -364,8 +364,14 @@ func (s facts) recoveryFailed(r controlplane.Recovery, machine string,
 // carryOn gives up the Machines of the lost members once the survivor is a cluster that works; what follows is
 // ordinary.
 func (s facts) carryOn(r controlplane.Recovery) *controlplane.Step {
-	alone := s.memberState(controlplane.Machine{Name: r.Machine}) == quorum.MemberHealthy && s.Etcd.Count().Voters == 1
-	if !s.Etcd.Known || !s.Etcd.Agreed || !alone {
+	answers := s.Etcd.Known && s.Etcd.Agreed && s.Etcd.Count().Voters == 1
+	switch state := s.memberState(controlplane.Machine{Name: r.Machine}); {
+	case answers && state == quorum.MemberFull:
+		// Another id would change nothing: the alarm is among the data.
+		return s.wait(controlplane.Recover, controlplane.ReasonRecovering,
+			"etcd on Machine %s was restored and answers as a cluster of one, but it takes no writes, so nothing could join "+
+				"it: %s", r.Machine, quorum.MakeRoom).WithMachine(r.Machine)
+	case !answers || state != quorum.MemberHealthy:
 		step := s.wait(controlplane.Recover, controlplane.ReasonRecovering,
 			"etcd on Machine %s was restored; waiting until it answers as a cluster of one. If it "+
 				"does not, look at etcd on its host, and ask under another id if that cannot be mended", r.Machine).

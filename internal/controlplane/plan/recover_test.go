@@ -450,3 +450,18 @@ func TestASurvivorAnswersAlone(t *testing.T) {
 		}
 	}
 }
+
+// A survivor may have an alarm of before among its data, which no other recovery would take off.
+func TestASurvivorWhoseDatabaseIsFullSaysHowToMakeRoom(t *testing.T) {
+	g := NewWithT(t)
+	s := lossOf3()
+	alone(&s)
+	s.Etcd.Members[0].Healthy, s.Etcd.Members[0].Full = false, true
+	step := facts{s}.carryOn(*s.Recovery)
+	g.Expect(step.Kind).To(Equal(controlplane.Wait))
+	g.Expect(step.Message).To(And(HaveSuffix("nothing could join it: "+quorum.MakeRoom),
+		Not(ContainSubstring("under another id"))))
+	g.Expect(endless(*step)).To(BeEmpty())
+	s.Etcd.Agreed = false
+	g.Expect(facts{s}.carryOn(*s.Recovery).Message).To(ContainSubstring("waiting until it answers"))
+}

@@ -117,7 +117,7 @@ var endings = map[string][]string{
 	controlplane.ReasonTooFewToRemove:   {"spec.rollout.strategy"},
 	controlplane.ReasonAddonImages:      {"AddonImagesPresent"},
 	controlplane.ReasonAddonsUnknown:    {"tried again"},
-	controlplane.ReasonRecovering:       {"in the time that its steps have", "under another id"},
+	controlplane.ReasonRecovering:       {"in the time that its steps have", "under another id", quorum.MakeRoom},
 	controlplane.ReasonRecoveryFetching: {"tried again"},
 	controlplane.ReasonRecoveryFencing:  {"quoin.cluster.x-k8s.io/abandon"},
 	controlplane.ReasonRecoveryRefused:  {"under another", "external", "is to survive", "exactly those", contradiction},
