@@ -168,6 +168,28 @@ func (r *realThree) pass() {
 	r.once()
 }
 
+// quorumIsSaidToBeLost wants it said with everybody who may hang, and no advice to have anybody replaced.
+func (r *realThree) quorumIsSaidToBeLost(assessment controlplane.Assessment) {
+	r.t.Helper()
+	r.g.Expect(assessment.QuorumLoss).NotTo(BeNil(), assessment.Step.Message)
+	r.g.Expect(assessment.QuorumLoss.ForGood).To(BeFalse())
+	r.g.Expect(assessment.Step.Reason).To(Equal(controlplane.ReasonQuorumLost), assessment.Step.Message)
+	r.g.Expect(assessment.Step.Message).To(ContainSubstring("spec.recovery"))
+	for _, name := range r.names {
+		r.g.Expect(assessment.Step.Message).To(ContainSubstring("n-" + name))
+	}
+	for _, condition := range []string{controlplanev1.ControlPlaneAvailableCondition,
+		controlplanev1.ControlPlaneEtcdClusterHealthyCondition} {
+		r.g.Expect(r.condition(condition)).To(And(HaveField("Status", metav1.ConditionFalse),
+			HaveField("Reason", controlplanev1.QuorumLostReason), HaveField("Message", ContainSubstring("spec.recovery"))))
+	}
+	plane := r.plane()
+	for _, condition := range plane.Status.Conditions {
+		r.g.Expect(condition.Message).NotTo(ContainSubstring("remediate-machine"), condition.Type)
+	}
+	r.g.Expect(plane.Status.Operation.Message).NotTo(ContainSubstring("remediate-machine"))
+}
+
 // nobodyGoes wants no Machine and no member to have gone, or to be going.
 func (r *realThree) nobodyGoes(why string) {
 	r.t.Helper()
@@ -269,7 +291,8 @@ func TestAVoterWhoseDiskHangsIsReplacedByItselfAndASlowOneStays(t *testing.T) {
 }
 
 // Of two voters whose disks hang each may be the one that is well: nobody agrees with anybody. All waver, however long,
-// and nothing is decided. Once one works again, the silence of the other begins.
+// and nothing is decided. But the quorum is said to be lost, with all who may hang and the way to restore it, and no
+// person is sent to have the one replaced that works. Once one works again, the silence of the other begins.
 func TestNobodyIsReplacedWhileNoVoterAgrees(t *testing.T) {
 	r := newRealThree(t)
 	g := r.g
@@ -294,6 +317,7 @@ func TestNobodyIsReplacedWhileNoVoterAgrees(t *testing.T) {
 		}
 		g.Expect(assessment.Unhealthy).To(BeEmpty())
 		g.Expect(assessment.Step.Waiting()).To(BeTrue(), assessment.Step.Message)
+		r.quorumIsSaidToBeLost(assessment)
 	}
 
 	disks[r.names[1]]()

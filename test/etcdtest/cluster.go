@@ -148,20 +148,37 @@ func (c *Cluster) Put(name string) error {
 	return err
 }
 
-// Disk has each write to a voter's disk take so long until it is done; only the thread that writes waits for it. What
-// it returns makes the disk quick again.
+// Disk has each write to a voter's disk take so long until it is done, from its return on; only the thread that writes
+// waits for it. What it returns makes the disk quick again.
 func (c *Cluster) Disk(name string, delay time.Duration) (quick func()) {
 	c.t.Helper()
 	command := exec.Command("strace", "-f", "-qq", "-o", "/dev/null", //nolint:gosec // a test's own etcd
 		"-p", fmt.Sprint(c.voters[name].process.Pid), "-e", "trace=fdatasync",
 		"-e", fmt.Sprintf("inject=fdatasync:delay_enter=%d", delay.Microseconds()))
-	NewWithT(c.t).Expect(command.Start()).To(Succeed())
+	g := NewWithT(c.t)
+	g.Expect(command.Start()).To(Succeed())
 	quick = func() {
 		_ = command.Process.Kill()
 		_ = command.Wait()
 	}
 	c.t.Cleanup(quick)
+	// A write that gets through in between is applied, and its database hangs besides its log, so that the voter tells no
+	// status.
+	g.Eventually(func() bool { return traced(c.voters[name].process.Pid) }, 30*time.Second, time.Millisecond).
+		Should(BeTrue())
 	return quick
+}
+
+// traced reports whether strace holds each thread of a process.
+func traced(pid int) bool {
+	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", pid))
+	for _, thread := range threads {
+		status, err := os.ReadFile(thread)
+		if err == nil && strings.Contains(string(status), "\nTracerPid:\t0\n") {
+			return false
+		}
+	}
+	return len(threads) > 0
 }
 
 // freeAddress is one of loopback that nobody else's connections begin at: one of them may take a port of 127.0.0.1

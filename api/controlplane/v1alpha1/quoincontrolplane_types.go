@@ -118,8 +118,8 @@ const (
 	EtcdMemberUnhealthyReason = "EtcdMemberUnhealthy"
 	// MemberWithoutMachineReason: an etcd member votes, and no Machine runs it; the message says what a person can do.
 	MemberWithoutMachineReason = "MemberWithoutMachine"
-	// QuorumLostReason: fewer etcd members are healthy than a quorum needs; the message says whether it can come back by
-	// itself.
+	// QuorumLostReason: fewer etcd members are healthy than a quorum needs, or they agree on nothing; the message says
+	// whether it can come back by itself.
 	QuorumLostReason = "QuorumLost"
 	// QuorumLossAllowedReason of an Event: a Machine's annotation let it be deleted although etcd does not survive that.
 	QuorumLossAllowedReason = "QuorumLossAllowed"

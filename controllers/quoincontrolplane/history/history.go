@@ -32,7 +32,7 @@ type History struct {
 type Past struct {
 	// Unhealthy says since when etcd members, by their ids, are not healthy and come no further.
 	Unhealthy Since[Standstill]
-	// NoQuorum says since when no quorum of etcd's voters is healthy.
+	// NoQuorum says since when no quorum of etcd's voters has agreed to anything.
 	NoQuorum Since[struct{}]
 	// Undrained says since when the drains of Machines, by their names, look skipped.
 	Undrained Since[string]

@@ -249,8 +249,9 @@ func noteUnhealthy(
 	return since
 }
 
-// noteNoQuorum returns since when no quorum of voters is healthy, and for how long by now. So it is for a moment
-// whenever etcd elects a leader. A reading that failed proves nothing, so what was seen before it still counts.
+// noteNoQuorum returns since when no voter agrees to anything, and for how long by now. So it is for a moment whenever
+// etcd elects a leader. That voters look healthy meanwhile proves nothing, because one whose disk hangs names its old
+// leader for ever. A reading that failed proves nothing either, so what was seen before it still counts.
 func noteNoQuorum(
 	past history.Since[struct{}], m quorum.Membership, now time.Time,
 ) (since history.Since[struct{}], lasts time.Duration) {
@@ -258,7 +259,7 @@ func noteNoQuorum(
 		return past, 0
 	}
 	var lost []struct{}
-	if !m.Agreed && !m.Count().Quorate() {
+	if !m.Agreed {
 		lost = append(lost, struct{}{})
 	}
 	since = past.Note(now, lost)

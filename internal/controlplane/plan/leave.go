@@ -223,11 +223,11 @@ func (s facts) leads(machine controlplane.Machine) *quorum.Member {
 }
 
 // handOver moves leadership away from the Machine's member while all members still work. Only the leader itself can
-// hand over: one that does not answer loses its lead by the removal.
+// hand over: one that does not answer loses its lead by the removal. While nobody agrees the one that leads may hang.
 func handOver(s facts, machine controlplane.Machine, operation controlplane.Operation,
 	reason string) *controlplane.Step {
 	member := s.leads(machine)
-	if member == nil {
+	if member == nil || !s.Etcd.Agreed {
 		return nil
 	}
 	next := s.successor(*member)
@@ -244,6 +244,11 @@ func replaceFirst(s facts, leaving controlplane.Machine, verdict quorum.Verdict)
 	held := fmt.Sprintf("Machine %s is being deleted but kept: %s", leaving.Name, verdict.Message)
 	if step := beforeAnything(s); step != nil {
 		return step
+	}
+	if loss := s.quorumLoss(); loss != nil {
+		// Which of the others works is not known then, so none of them is waited for, or advised to be replaced.
+		return s.waitFor(leaving, controlplane.ReasonQuorumLost, "Machine %s is being deleted but kept: %s. %s",
+			leaving.Name, loss.Message, loss.WayOut)
 	}
 	if s.memberState(leaving) == quorum.MemberWavering {
 		return s.waitFor(leaving, controlplane.ReasonQuorum, "%s. Its etcd member was healthy less than %s ago and may be "+

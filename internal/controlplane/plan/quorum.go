@@ -136,60 +136,83 @@ func (s facts) quorumLoss() *controlplane.QuorumLoss {
 	if !s.Initialized || !s.StackedEtcd || !s.Etcd.Known || s.Etcd.Agreed {
 		return nil
 	}
-	voters, healthy, gone := 0, 0, 0
-	var missing, unclaimed []string
+	voters, gone := 0, 0
+	var healthy, missing, unclaimed, unheard []string
 	for _, member := range s.Etcd.Members {
 		if member.Learner {
 			continue
 		}
 		voters++
-		name := cmp.Or(member.Name, fmt.Sprintf("%x", member.ID))
+		id := fmt.Sprintf("%x", member.ID)
+		name, known := cmp.Or(member.Name, id), s.known(member)
+		if !known {
+			unclaimed = append(unclaimed, id)
+		}
 		switch {
+		case s.stateOf(member) == quorum.MemberHealthy:
+			healthy = append(healthy, name)
 		case s.holderGone(member):
 			gone++
 			missing = append(missing, name+" (its host is gone)")
-		case s.stateOf(member) != quorum.MemberHealthy && !s.known(member):
-			unclaimed = append(unclaimed, fmt.Sprintf("%x", member.ID))
+		case !known:
+			unheard = append(unheard, id)
 			missing = append(missing, name+" (no Machine runs it, and nobody here knows its host)")
-		case s.stateOf(member) != quorum.MemberHealthy:
-			missing = append(missing, name+" ("+member.Problem+")")
 		default:
-			healthy++
+			missing = append(missing, name+" ("+member.Problem+")")
 		}
 	}
 	needed := quorum.Majority(voters)
-	if healthy >= needed {
-		// They see a leader; the list was merely not confirmed in time.
-		return nil
+	if len(healthy) >= needed {
+		return s.disagreement(healthy, missing, unclaimed)
 	}
 	loss := &controlplane.QuorumLoss{ForGood: voters-gone < needed}
 	loss.Message = fmt.Sprintf("etcd has no quorum: %d of %d voters are healthy and %d are needed; missing are %s",
-		healthy, voters, needed, list(missing))
-	if loss.ForGood {
-		loss.WayOut = "It does not come back by itself, and nothing is changed automatically: restore it with " +
-			"spec.recovery, from one survivor or from a snapshot (docs/disaster-recovery.md)"
-		return loss
-	}
-	if s.Recovery != nil && s.Recovery.Withdrawn {
-		loss.WayOut = fmt.Sprintf("Recovery %s has begun and was taken away, and members that it has stopped do not come "+
-			"back: put it back into spec.recovery as it was, or ask under another id (docs/disaster-recovery.md)", s.Recovery.ID)
-		return loss
-	}
+		len(healthy), voters, needed, list(missing))
+	loss.WayOut = s.wayOutOfLoss(loss.ForGood, healthy, unheard)
+	return loss
+}
+
+// disagreement is a quorum that is lost although enough voters look healthy: one whose disk hangs names its old leader
+// for ever, while the one that works sees none. Nil for as long as etcd may be electing, or its list was merely not
+// confirmed in time. It is never one for good, because as many hosts answer as are needed.
+func (s facts) disagreement(naming, others, unclaimed []string) *controlplane.QuorumLoss {
 	if s.ElectionGrace > 0 {
-		loss.WayOut = fmt.Sprintf("So it is for a moment whenever etcd elects a leader: it is waited for, for %s, until it "+
-			"is said to be lost", s.ElectionGrace)
-		return loss
+		return nil
 	}
-	if len(unclaimed) > 0 {
-		loss.WayOut = fmt.Sprintf("Members %s may be well, and have a quorum without the others: the objects here may be "+
+	loss := &controlplane.QuorumLoss{Message: "etcd has no quorum: no voter completes a read through it. A leader is " +
+		"named by " + list(naming)}
+	if len(others) > 0 {
+		loss.Message += ", and not by " + list(others)
+	}
+	loss.WayOut = s.wayOutOfLoss(false, naming, unclaimed)
+	return loss
+}
+
+// wayOutOfLoss is what a person can do about a quorum that is lost. Who names a leader may hang, and members of which
+// nobody here knows the hosts may have the quorum without the others.
+func (s facts) wayOutOfLoss(forGood bool, naming, unclaimed []string) string {
+	switch {
+	case forGood:
+		return "It does not come back by itself, and nothing is changed automatically: restore it with " +
+			"spec.recovery, from one survivor or from a snapshot (docs/disaster-recovery.md)"
+	case s.Recovery != nil && s.Recovery.Withdrawn:
+		return fmt.Sprintf("Recovery %s has begun and was taken away, and members that it has stopped do not come "+
+			"back: put it back into spec.recovery as it was, or ask under another id (docs/disaster-recovery.md)", s.Recovery.ID)
+	case s.ElectionGrace > 0:
+		return fmt.Sprintf("So it is for a moment whenever etcd elects a leader: it is waited for, for %s, until it "+
+			"is said to be lost", s.ElectionGrace)
+	case len(unclaimed) > 0:
+		return fmt.Sprintf("Members %s may be well, and have a quorum without the others: the objects here may be "+
 			"older than they. If another management cluster has their Machines, pause this Cluster. Else look for their "+
 			"hosts before you restore anything with spec.recovery (docs/disaster-recovery.md)", list(unclaimed))
-		return loss
 	}
-	loss.WayOut = "It comes back by itself with the hosts of enough members; nothing is changed meanwhile. " +
+	look := ""
+	if len(naming) > 0 {
+		look = "Who names a leader and agrees with nobody may hang with its disk: look first at " + list(naming) + ". "
+	}
+	return look + "It comes back by itself with the hosts of enough members; nothing is changed meanwhile. " +
 		"If they are lost for good, restore with spec.recovery, from one survivor or from a snapshot " +
 		"(docs/disaster-recovery.md)"
-	return loss
 }
 
 // known reports whether a known Machine runs the member.

@@ -151,6 +151,48 @@ func TestWhenAQuorumIsLost(t *testing.T) {
 	}
 }
 
+// Voters that look healthy and agree on nothing have no quorum once etcd has had the time to elect, for their disks may
+// hang. Nobody knows which of them works, so none is called dead, and all are named.
+func TestAQuorumThatAgreesOnNothingIsLost(t *testing.T) {
+	for name, c := range map[string]struct {
+		change        func(*controlplane.State)
+		says, comesBy string
+	}{
+		"one sees no leader": {func(s *controlplane.State) {
+			s.Etcd.Members[0].Healthy, s.Etcd.Members[0].Problem = false, "it sees no leader"
+		}, "A leader is named by b, c, and not by a (it sees no leader)", "look first at b, c. It comes back"},
+		"all name one": {func(*controlplane.State) {}, "A leader is named by a, b, c",
+			"look first at a, b, c. It comes back"},
+		"the host of one is gone": {func(s *controlplane.State) {
+			s.Etcd.Members[0].Healthy, s.Machines[0].Health.Final = false, "kubeadm failed"
+		}, "A leader is named by b, c, and not by a (its host is gone)", "look first at b, c. It comes back"},
+		"there is one alone": {func(s *controlplane.State) { s.Etcd.Members = s.Etcd.Members[:1] },
+			"A leader is named by a", "look first at a. It comes back"},
+		"no Machine runs one that others hear": {func(s *controlplane.State) {
+			s.Etcd.Members[2].Machine, s.Machines = "", s.Machines[:2]
+		}, "A leader is named by a, b, c", "Members 3 may be well, and have a quorum without the others"},
+		"a recovery was taken away": {func(s *controlplane.State) {
+			s.Recovery = &controlplane.Recovery{ID: "r1", Withdrawn: true}
+		}, "A leader is named by a, b, c", "Recovery r1 has begun and was taken away"},
+	} {
+		g := NewWithT(t)
+		s := ofThree()
+		s.Etcd.Agreed = false
+		c.change(&s)
+		s.ElectionGrace = time.Minute
+		g.Expect(facts{s}.quorumLoss()).To(BeNil(), name+", and it may be an election")
+		s.ElectionGrace = 0
+		assessment := Assess(s)
+		g.Expect(assessment.QuorumLoss).NotTo(BeNil(), name)
+		g.Expect(assessment.QuorumLoss.ForGood).To(BeFalse(), name)
+		g.Expect(assessment.QuorumLoss.Message).To(HaveSuffix("no voter completes a read through it. "+c.says), name)
+		g.Expect(assessment.QuorumLoss.WayOut).To(And(ContainSubstring(c.comesBy), ContainSubstring("spec.recovery")), name)
+		g.Expect(assessment.Step.Message).NotTo(ContainSubstring(replaced), name)
+		s.Etcd.Agreed = true
+		g.Expect(facts{s}.quorumLoss()).To(BeNil(), name+", and somebody agrees")
+	}
+}
+
 // Where no Machine runs what is missing, its host may be well and have the quorum with others: that is said before a
 // recovery is.
 func TestTheWayOutOfALossNamesMembersWithoutAMachine(t *testing.T) {
