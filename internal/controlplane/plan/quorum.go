@@ -13,9 +13,11 @@ import (
 )
 
 // terms are those of a departure that somebody asked for: as much must be tolerated afterwards as is wanted, unless
-// there is nothing to make a replacement from.
+// there is nothing to make a replacement from, or none can join. That is so while the Machine's own member is slow,
+// which it may be for ever: kubeadm join asks every member.
 func (s facts) terms(machine controlplane.Machine) quorum.Terms {
-	if !s.replaceable() || s.strategy().leavesFirst() && !machine.UpToDate {
+	if !s.replaceable() || s.strategy().leavesFirst() && !machine.UpToDate ||
+		s.memberState(machine) == quorum.MemberSlow {
 		return s.removedFirst()
 	}
 	return s.placeTaken()

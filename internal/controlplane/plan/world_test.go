@@ -392,7 +392,9 @@ func (w *world) open(step controlplane.Step) error {
 		voters-1 < wanted {
 		return fmt.Errorf("%s is drained while only %d other members vote, and %d are needed", step.Machine, voters-1, wanted)
 	}
-	lowered := w.Strategy == controlplane.RemoveFirst && !machine.UpToDate || w.free+w.cleaning == 0
+	// Beside one that is slow none can join, so nothing comes first.
+	lowered := w.Strategy == controlplane.RemoveFirst && !machine.UpToDate || w.free+w.cleaning == 0 ||
+		w.odd[member.ID] == drawSlow
 	if !lowered && member.Healthy && left < w.Replicas {
 		return fmt.Errorf("%s is drained while only %d other members are healthy voters, %d hosts are free and %d will be",
 			step.Machine, left, w.free, w.cleaning)
