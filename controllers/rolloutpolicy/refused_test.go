@@ -318,8 +318,9 @@ func TestAConflictHoldsUpNoOtherPool(t *testing.T) {
 	w.Expect(conflicts(nil)).To(BeFalse())
 }
 
-// Machines are written by many while they come up: one that was changed meanwhile does not hold up those beside it.
-func TestAConflictHoldsUpNoOtherMachine(t *testing.T) {
+// surging is a world in which three new Machines may be on their way, and the canary is about to count.
+func surging(t *testing.T) *world {
+	t.Helper()
 	w := newWorld(t, machineOf("new-0", "v2"), hostedBy("new-0", ""), machineOf("new-1", "v2"), hostedBy("new-1", ""),
 		machineOf("new-2", "v2"), hostedBy("new-2", ""))
 	pool := w.blue()
@@ -327,9 +328,15 @@ func TestAConflictHoldsUpNoOtherMachine(t *testing.T) {
 	w.reconcile()
 	w.joins("new-0")
 	w.clock.Step(time.Hour)
+	return w
+}
+
+// changeMeanwhile has somebody else change the Machine after each time that it is read, for three reconciles.
+func (w *world) changeMeanwhile(name string) {
+	w.t.Helper()
 	w.refuse(func(object client.Object) error {
-		if object.GetName() == "new-1" {
-			return apierrors.NewConflict(schema.GroupResource{Resource: "machines"}, "new-1", errors.New("changed"))
+		if object.GetName() == name {
+			return apierrors.NewConflict(schema.GroupResource{Resource: "machines"}, name, errors.New("changed"))
 		}
 		return nil
 	})
@@ -337,6 +344,12 @@ func TestAConflictHoldsUpNoOtherMachine(t *testing.T) {
 		_, err := w.once()
 		w.Expect(err).NotTo(HaveOccurred())
 	}
+}
+
+// Machines are written by many while they come up: one that was changed meanwhile does not hold up those beside it.
+func TestAConflictHoldsUpNoOtherMachine(t *testing.T) {
+	w := surging(t)
+	w.changeMeanwhile("new-1")
 	w.Expect(rollout.Gated(w.machine("new-0"))).To(BeFalse(), "the canary counts")
 	w.Expect(w.admitted("new-1")).To(BeFalse())
 	w.Expect(w.admitted("new-2")).To(BeTrue())
@@ -344,28 +357,13 @@ func TestAConflictHoldsUpNoOtherMachine(t *testing.T) {
 
 // Nor is what was measured of those beside it forgotten, which count at once and are never measured again.
 func TestAConflictForgetsNothingMeasured(t *testing.T) {
-	w := newWorld(t, machineOf("new-0", "v2"), hostedBy("new-0", ""), machineOf("new-1", "v2"), hostedBy("new-1", ""),
-		machineOf("new-2", "v2"), hostedBy("new-2", ""))
-	pool := w.blue()
-	w.adjust(pool, func() { pool.Spec.Rollout.Strategy.RollingUpdate.MaxSurge = ptr.To(intstr.FromInt32(3)) })
-	w.reconcile()
-	w.joins("new-0")
-	w.clock.Step(time.Hour)
+	w := surging(t)
 	w.reconcile()
 	w.Expect(w.admitted("new-2")).To(BeTrue())
 	w.joins("new-1")
 	w.joins("new-2")
 	w.clock.Step(time.Hour)
-	w.refuse(func(object client.Object) error {
-		if object.GetName() == "new-1" {
-			return apierrors.NewConflict(schema.GroupResource{Resource: "machines"}, "new-1", errors.New("changed"))
-		}
-		return nil
-	})
-	for range 3 {
-		_, err := w.once()
-		w.Expect(err).NotTo(HaveOccurred())
-	}
+	w.changeMeanwhile("new-1")
 	w.Expect(rollout.Gated(w.machine("new-2"))).To(BeFalse())
 	w.r.Client = w.client
 	w.clock.Step(time.Minute)
