@@ -176,8 +176,8 @@ func (t *deliberation) predecessors(places map[string]int) map[string]string {
 			all = append(all, placed{place, i, step.Object})
 		}
 	}
-	slices.SortFunc(all, func(a, b placed) int {
-		return cmp.Or(a.place-b.place, strings.Compare(a.object, b.object), a.step-b.step)
+	slices.SortStableFunc(all, func(a, b placed) int {
+		return cmp.Or(a.place-b.place, strings.Compare(a.object, b.object))
 	})
 	// A pool that is raised twice is held the first time.
 	all = slices.CompactFunc(all, func(a, b placed) bool { return a.object == b.object })

@@ -213,6 +213,39 @@ func TestAPoolThatIsRaisedTwiceWaitsForOthers(t *testing.T) {
 	NewWithT(t).Expect(of.predecessors(map[string]int{"a": 0, "b": 0})).To(Equal(map[string]string{"b": "a"}))
 }
 
+// A pool that the policy has first and that is raised later holds one that is raised before it only while it is outdated.
+func TestAPoolThatIsRaisedLaterHoldsWhileItIsOutdated(t *testing.T) {
+	for unsettled, want := range map[string]map[string]string{"": {}, "1 of 3 Machines is older": {"b": "a"}} {
+		of := about()
+		of.Policy = &quoinv1.RolloutPolicy{}
+		of.Pools = []Pool{{Field: Field{Object: "a"}, Unsettled: unsettled}, {Field: Field{Object: "b"}}}
+		of.index()
+		of.Status.Steps = []quoinv1.UpgradeStep{{Type: quoinv1.UpgradeStepWorkers, Object: "b"},
+			{Type: quoinv1.UpgradeStepWorkers, Object: "a"}}
+		NewWithT(t).Expect(of.predecessors(map[string]int{"a": 0, "b": 1})).To(Equal(want))
+	}
+}
+
+// What a group says goes before what its policy says, also of the only group that there is.
+func TestAGroupHoldsItsPools(t *testing.T) {
+	of := about()
+	of.Policy = &quoinv1.RolloutPolicy{}
+	of.Policy.Name, of.Policy.Spec.PauseAfter = "prod", quoinv1.RolloutPauseCanary
+	of.Pools = []Pool{{Field: Field{Object: "a"}}}
+	of.index()
+	step := quoinv1.UpgradeStep{Type: quoinv1.UpgradeStepWorkers, Object: "a"}
+	for says, groups := range map[string][]quoinv1.RolloutGroup{
+		"RolloutPolicy prod: after the first new Machine until spec.continueAfter names it":              nil,
+		"group web of RolloutPolicy prod: after the first new Machine until spec.continueAfter names it": {{Name: "web"}},
+		"group web of RolloutPolicy prod: after each new Machine until spec.continueAfter names it": {{Name: "web",
+			PauseAfter: quoinv1.RolloutPauseEachMachine}},
+	} {
+		of.Policy.Spec.Groups = groups
+		NewWithT(t).Expect(of.poolHolds(step, map[string]int{"a": 0}, "")).To(HaveExactElements(
+			quoinv1.UpgradeHold{Type: quoinv1.UpgradeHoldPause, Message: says}))
+	}
+}
+
 // Windows are said in the policy's words, and of many the first.
 func TestWindowsAreSaid(t *testing.T) {
 	nights := quoinv1.RolloutWindow{Start: "22:00", DurationMinutes: ptr.To[int32](90)}
