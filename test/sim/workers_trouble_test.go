@@ -193,7 +193,8 @@ func TestAWorkerRolloutIsDisturbedInTheMiddle(t *testing.T) {
 	}
 }
 
-// disturb is about a pool of the size that surges by so many, and has as many spare hosts.
+// disturb is about a pool of the size that surges by so many, and has as many spare hosts. A rollout of a large one takes
+// long, so one has all disturbances: some while it is paused after its canary, the others each after another part of it.
 func disturb(t *testing.T, size, spare int) {
 	t.Helper()
 	court := newPool(t, fmt.Sprintf("disturbed-%d", size), int32(size), spare, pausing) //nolint:gosec // small numbers
@@ -204,23 +205,19 @@ func disturb(t *testing.T, size, spare int) {
 		court.patchPool("amber", fmt.Sprintf(`{"spec":{"replicas":%d}}`, to))
 		replicas = to
 	}
-	canary := ""
+	together, paused, canary := size > 10, true, ""
 	goOn := func() {
-		court.changePolicy(func(spec *quoinv1.RolloutPolicySpec) { spec.ContinueAfter = canary })
+		if !together {
+			court.changePolicy(func(spec *quoinv1.RolloutPolicySpec) { spec.ContinueAfter = canary })
+		}
 	}
-	for _, disturbance := range []struct {
+	disturbances := []struct {
 		what string
 		do   func()
 	}{
 		{"the policy soaks longer", func() {
 			court.changePolicy(func(spec *quoinv1.RolloutPolicySpec) { spec.SoakSeconds = ptr.To[int32](3) })
 			goOn()
-		}},
-		{"the policy takes several at once and does not pause", func() {
-			court.changePolicy(func(spec *quoinv1.RolloutPolicySpec) {
-				spec.Concurrency, spec.PauseAfter = ptr.To[int32](3), ""
-			})
-			court.until("not pausing", func() string { return court.policy().Status.PausedAfter })
 		}},
 		{"the group is suspended and resumed", func() {
 			court.changePolicy(func(spec *quoinv1.RolloutPolicySpec) { spec.Groups[0].Suspend = ptr.To(true) })
@@ -244,6 +241,13 @@ func disturb(t *testing.T, size, spare int) {
 			court.stays("being paused", length, court.quietly())
 			court.setPaused(false)
 		}},
+		{"the policy takes several at once and does not pause", func() {
+			court.changePolicy(func(spec *quoinv1.RolloutPolicySpec) {
+				spec.Concurrency, spec.PauseAfter = ptr.To[int32](3), ""
+			})
+			court.until("not pausing", func() string { return court.policy().Status.PausedAfter })
+			paused = false
+		}},
 		{"the pool is scaled up", func() {
 			// Of the surge a host is left for it.
 			scale(size + 1)
@@ -260,12 +264,28 @@ func disturb(t *testing.T, size, spare int) {
 			}
 			hooks = false
 		}},
-	} {
-		judge.allow(replicas, replicas+spare+1)
-		var edit time.Time
-		edit, canary, _ = court.middle(replicas)
+	}
+	var edit time.Time
+	part := 0
+	for i, disturbance := range disturbances {
+		if !together || i == 0 {
+			judge.allow(replicas, replicas+spare+1)
+			edit, canary, _ = court.middle(replicas)
+		} else if !paused {
+			judge.allow(size, size+1+spare)
+			part++
+			court.until("a part of the rollout", func() string {
+				if _, young := court.workers("amber", edit); len(young) < part*size/5 {
+					return fmt.Sprintf("%d new Machines", len(young))
+				}
+				return ""
+			})
+		}
 		t.Log(disturbance.what)
 		disturbance.do()
+		if together && i < len(disturbances)-1 {
+			continue
+		}
 		court.untilOver("amber", edit, replicas, hooks)
 		if hooks {
 			court.changePolicy(func(spec *quoinv1.RolloutPolicySpec) { spec.PauseAfter = quoinv1.RolloutPauseCanary })
