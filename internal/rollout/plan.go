@@ -161,6 +161,19 @@ func (r *rules) lacks(room *room) bool {
 		room.present-room.late < r.Replicas-r.Stock.Unavailable
 }
 
+// takesAway says who takes away an outdated Machine that waits for its admission, and when. Where Cluster API takes one
+// that serves for as many as may go, it takes another one only when every new one is Available (scaleDownOldMSs and
+// reconcileDeadlockBreaker in machinedeployment_rollout_rollingupdate.go).
+func (r *rules) takesAway() string {
+	for _, m := range r.Machines {
+		if !r.OnDelete && !m.Outdated && !m.Deleting && !m.inService() {
+			return fmt.Sprintf("its place is taken: Cluster API takes it away when all new Machines are Available, at the "+
+				"latest; Machine %s is not yet", m.Name)
+		}
+	}
+	return "nothing is missing: Cluster API takes it away"
+}
+
 // start decides about a Machine that waits for its admission.
 func (p *planner) start(pool *rules, m Machine, room *room) {
 	d := Decision{Pool: pool.Name, Machine: m.Name, Action: Hold}
@@ -171,7 +184,7 @@ func (p *planner) start(pool *rules, m Machine, room *room) {
 	case m.Outdated && pool.off() && pool.in(inFlight) > 0:
 		d.Reason, d.Message = DrainOff, "it is of an earlier template and nothing is missing: "+pool.whileOff()
 	case m.Outdated:
-		d.Reason, d.Message = Outdated, "it is of an earlier template and nothing is missing: Cluster API takes it away"
+		d.Reason, d.Message = Outdated, "it is of an earlier template and "+pool.takesAway()
 	case !pool.rolling() || pool.stuck():
 		d.Action, d.Reason, d.Message = Admit, NoRollout, "nothing is being replaced"
 		// Until a revision is known to work, each Machine of it has to show that it does.

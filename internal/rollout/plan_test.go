@@ -111,6 +111,8 @@ func TestWhatHoldsARollout(t *testing.T) {
 // What becomes of a Machine that is on its way, and of one that waits behind it.
 func TestWhatANewMachineWaitsFor(t *testing.T) {
 	const alone = "Hold c (Canary): the first Machine of the present template is tried alone until it counts"
+	const taken = "it is of an earlier template and its place is taken: Cluster API takes it away when all new Machines " +
+		"are Available, at the latest; Machine b is not yet"
 	closed := func(_ *State, policy *quoinv1.RolloutPolicySpec) {
 		policy.Windows = []quoinv1.RolloutWindow{{Start: "20:00", DurationMinutes: ptr.To[int32](60)}}
 	}
@@ -187,8 +189,7 @@ func TestWhatANewMachineWaitsFor(t *testing.T) {
 		}, []string{"Count b (Validated): it is healthy", "Admit c (NoRollout): nothing is being replaced; gated"}, "", 0},
 		"an outdated one waits, and nothing is missing": {func(s *State, _ *quoinv1.RolloutPolicySpec) {
 			s.Pools[0].Replicas, s.Pools[0].Machines[2].Outdated = 2, true
-		}, []string{"Count b (Validated): it is healthy",
-			"Hold c (Outdated): it is of an earlier template and nothing is missing: Cluster API takes it away"}, "", 0},
+		}, []string{"Count b (Validated): it is healthy", "Hold c (Outdated): " + taken}, "", 0},
 		"an outdated one waits, and one is missing": {func(s *State, _ *quoinv1.RolloutPolicySpec) {
 			s.Pools[0].Replicas, s.Pools[0].Machines[2].Outdated = 3, true
 		}, []string{"Count b (Validated): it is healthy", "Admit c (Replacement): an outdated Machine is gone before its " +
@@ -198,7 +199,7 @@ func TestWhatANewMachineWaitsFor(t *testing.T) {
 			s.Pools[0].Replicas, s.Pools[0].Machines[2].Outdated = 4, true
 			s.Pools[0].Machines = append(s.Pools[0].Machines, Machine{Name: "d"})
 		}, []string{"Count b (Validated): it is healthy", "Admit d (Next): there is room for one more; gated",
-			"Hold c (Outdated): it is of an earlier template and nothing is missing: Cluster API takes it away"}, "", 0},
+			"Hold c (Outdated): " + taken}, "", 0},
 		"there is a place for one more": {func(s *State, _ *quoinv1.RolloutPolicySpec) {
 			counted(s)
 			s.Pools[0].Replicas, s.Pools[0].Stock.Unavailable = 2, 3
@@ -420,6 +421,57 @@ func TestWhoTakesThePlaceOfAnOutdatedMachine(t *testing.T) {
 		}
 		NewWithT(t).Expect(said).To(Equal(c.want), name)
 		NewWithT(t).Expect(result.Again).To(Equal(c.again), name)
+	}
+}
+
+// While a new Machine that is not Available has its place, Cluster API may not take an outdated one away: that one is
+// named.
+func TestWhoTakesAnOutdatedMachineAway(t *testing.T) {
+	const nobody = "it is of an earlier template and nothing is missing: Cluster API takes it away"
+	const late = "it is of an earlier template and its place is taken: Cluster API takes it away when all new Machines " +
+		"are Available, at the latest; Machine c1 is not yet"
+	fresh := func(p *Pool) *Machine { return &p.Machines[2] }
+	for name, c := range map[string]struct {
+		change func(*Pool, *quoinv1.RolloutPolicySpec)
+		want   string
+	}{
+		"the policy consents to one that is missing": {func(_ *Pool, policy *quoinv1.RolloutPolicySpec) {
+			policy.WhenNoSpare = quoinv1.RolloutWithoutSpareRemoveFirst
+		}, late},
+		"as many are there as may surge": {func(p *Pool, _ *quoinv1.RolloutPolicySpec) {
+			p.Machines = append(p.Machines, oldOne)
+		}, late},
+		"the new one has no host": {func(p *Pool, _ *quoinv1.RolloutPolicySpec) {
+			p.Machines = append(p.Machines, oldOne)
+			fresh(p).Admitted, fresh(p).Hosted, fresh(p).Joined, fresh(p).Gated = time.Time{}, false, false, false
+		}, late},
+		"the new one leaves": {func(p *Pool, _ *quoinv1.RolloutPolicySpec) {
+			p.Machines = append(p.Machines, oldOne)
+			fresh(p).Deleting = true
+		}, nobody},
+		"Cluster API does not know yet that the new one serves": {func(p *Pool, _ *quoinv1.RolloutPolicySpec) {
+			p.Machines = append(p.Machines, oldOne)
+			fresh(p).Gated, fresh(p).Unhealthy = false, ""
+		}, late},
+		"the new one serves": {func(p *Pool, _ *quoinv1.RolloutPolicySpec) {
+			p.Machines = append(p.Machines, oldOne)
+			*fresh(p) = countedOne
+		}, nobody},
+		"there is no new one": {func(p *Pool, _ *quoinv1.RolloutPolicySpec) { *fresh(p) = oldOne }, nobody},
+		"a rollout deletes them": {func(p *Pool, _ *quoinv1.RolloutPolicySpec) { p.OnDelete = true }, nobody},
+	} {
+		pool := Pool{Name: "blue", Replicas: 3, Revision: "2", Completed: "1", Stock: Limits{Surge: 1}, Machines: []Machine{
+			oldOne, oldOne, {Name: "c1", Hosted: true, Joined: true, Gated: true, Unhealthy: "ill",
+				Admitted: eight.Add(-30 * time.Minute), Since: eight.Add(-30 * time.Minute)}, {Name: "x", Outdated: true}}}
+		policy := &quoinv1.RolloutPolicySpec{DeadlineSeconds: ptr.To[int32](1800)}
+		c.change(&pool, policy)
+		said := ""
+		for _, d := range Plan(State{Pools: []Pool{pool}}, policy, eight).Decisions {
+			if d.Machine == "x" && d.Reason == Outdated {
+				said = d.Message
+			}
+		}
+		NewWithT(t).Expect(said).To(Equal(c.want), name)
 	}
 }
 
