@@ -127,7 +127,7 @@ func (r *Reconciler) leaveOne(
 				return cordon(ctx, live, machine)
 			}); err != nil {
 				// Cluster API cordons as well, and leaves the Node to load balancers.
-				if !rollout.LeaveOf(machine).Waited(r.Clock.Now()) {
+				if !rollout.LeaveOf(machine).Waited(seen.state.Resumed, r.Clock.Now()) {
 					return err
 				}
 				r.Recorder.Eventf(machine, nil, corev1.EventTypeWarning, "NotCordoned", string(d.Action), "Node %s is drained and "+

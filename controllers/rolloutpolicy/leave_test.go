@@ -224,6 +224,36 @@ func TestAMachineThatIsHeldSaysWhy(t *testing.T) {
 		HaveKeyWithValue(HavePrefix("Normal ControlPlane workers wait until the control plane is healthy: etcd has no leader"), 1)))
 }
 
+// A Node that cannot be read nor changed is waited for as long as ever after a pause, whatever is paused.
+//
+// Proves: S0-71
+func TestAPauseTakesNothingOfAWait(t *testing.T) {
+	for by, pause := range pauses {
+		t.Run(by, func(t *testing.T) {
+			w := newDraining(t, quoinv1.RolloutDrain{}, 0)
+			w.reconcile()
+			down := errors.New("etcdserver: request timed out")
+			failing := interceptor.NewClient(w.workload.(client.WithWatch), interceptor.Funcs{
+				List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error { return down },
+				Get: func(context.Context, client.WithWatch, client.ObjectKey, client.Object, ...client.GetOption) error {
+					return down
+				}})
+			w.r.ClusterCache = clustercache.NewFakeClusterCache(failing, client.ObjectKey{Namespace: namespace, Name: "c1"},
+				nodesWatch)
+			w.delete("old-0")
+			w.says("old-0", clusterv1.MachineDeletingWaitingForPreDrainHookReason, "Waiting",
+				func(d *clusterv1.MachineDeletionStatus, now metav1.Time) { d.WaitForPreDrainHookStartTime = now })
+			w.isPausedFor(time.Hour, pause)
+			w.clock.Step(time.Minute - time.Second)
+			w.reconcile()
+			w.Expect(w.hooks("old-0")).To(Equal(both))
+			w.clock.Step(time.Second)
+			w.reconcile()
+			w.Expect(w.hooks("old-0")).To(Equal(onlyTerminate))
+		})
+	}
+}
+
 // A Node that cannot be cordoned keeps its drain up, since nothing else takes it out of load balancers, and not for
 // ever.
 //

@@ -53,7 +53,7 @@ func (r *Reconciler) observe(
 ) (*observation, error) {
 	seen := &observation{machines: map[string]*clusterv1.Machine{}, guarded: map[string]bool{},
 		sets: map[string]*clusterv1.MachineSet{}, pools: map[string]*clusterv1.MachineDeployment{}}
-	seen.state.Validation = validationOf(policy, r.Clock.Now())
+	seen.state.Validation, seen.state.Resumed = validationOf(policy, r.Clock.Now()), resumedAt(policy, r.Clock.Now())
 	seen.state.Unhealthy = lacks(cluster, clusterv1.ClusterControlPlaneAvailableCondition)
 	seen.state.Outdated = lacks(cluster, clusterv1.ClusterControlPlaneMachinesUpToDateCondition)
 	pools, sets, all := &clusterv1.MachineDeploymentList{}, &clusterv1.MachineSetList{}, &clusterv1.MachineList{}
@@ -205,22 +205,6 @@ func (seen *observation) pool(
 		})
 	}
 	seen.state.Pools = append(seen.state.Pools, pool)
-}
-
-// resumedAt is since when Cluster API goes on with a Machine after a pause of its Cluster, which is now while that is
-// not over; zero where there was none. One that was made a moment ago is said not to be paused as of then, and was not.
-// A Machine that a person paused by itself is late like any other.
-func resumedAt(machine *clusterv1.Machine, now time.Time) time.Time {
-	switch c := conditions.Get(machine, clusterv1.PausedCondition); {
-	case c == nil, annotations.HasPaused(machine):
-		return time.Time{}
-	case c.Status == metav1.ConditionTrue:
-		return now
-	case c.LastTransitionTime.Sub(machine.CreationTimestamp.Time) < time.Minute:
-		return time.Time{}
-	default:
-		return c.LastTransitionTime.Time
-	}
 }
 
 // availableAt is when minReadySeconds of a Machine are over, until which Cluster API deletes no other one for it

@@ -5,7 +5,6 @@ package rolloutpolicy
 
 import (
 	"fmt"
-	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -23,57 +22,6 @@ func formerOf(policy *quoinv1.RolloutPolicy, name string) quoinv1.RolloutProgres
 		}
 	}
 	return quoinv1.RolloutProgress{}
-}
-
-// pausedFor is how long a MachineDeployment was paused that goes on now; 0 where it was not.
-func pausedFor(former quoinv1.RolloutProgress, now time.Time) time.Duration {
-	if former.Reason != quoinv1.PausedReason {
-		return 0
-	}
-	return max(0, now.Sub(former.Since.Time)).Truncate(time.Second)
-}
-
-// resumed is what the status says of a MachineDeployment without a pause that is over: the deadlines of its template
-// and of its Machines end so much later, since nobody looks at them meanwhile, nor does Cluster API where it is the
-// Cluster that is paused. Its reason is that of before, which says whether it was begun, and is given from now on.
-func resumed(former quoinv1.RolloutProgress, now time.Time) quoinv1.RolloutProgress {
-	if former.Reason != quoinv1.PausedReason {
-		return former
-	}
-	paused := pausedFor(former, now)
-	former.Reason, former.ReasonBeforePause, former.Since = former.ReasonBeforePause, "", metav1.NewTime(now)
-	former.Trial.Since = later(former.Trial.Since, paused)
-	former.Proved = slices.Clone(former.Proved)
-	for i := range former.Proved {
-		former.Proved[i].Lost = later(former.Proved[i].Lost, paused)
-	}
-	return former
-}
-
-// validationOf is what looks found so far. The time in which the Cluster has to validate ends later by a pause that is
-// over, in which none was made.
-func validationOf(policy *quoinv1.RolloutPolicy, now time.Time) *quoinv1.RolloutValidationStatus {
-	record := policy.Status.Validation
-	if record == nil {
-		return nil
-	}
-	paused := pausedFor(formerOf(policy, record.MachineDeployment), now)
-	if paused == 0 {
-		return record
-	}
-	record = record.DeepCopy()
-	if record.Since = later(record.Since, paused); record.Since.After(now) {
-		record.Since = metav1.NewTime(now).Rfc3339Copy() // it is later already, and the rest of the status is not written
-	}
-	return record
-}
-
-// later by so much is a time; zero stays zero.
-func later(at metav1.Time, by time.Duration) metav1.Time {
-	if at.IsZero() {
-		return at
-	}
-	return metav1.NewTime(at.Add(by))
 }
 
 func paceOf(former quoinv1.RolloutProgress) rollout.Pace {

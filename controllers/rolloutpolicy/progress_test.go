@@ -131,19 +131,24 @@ var pauses = map[string]func(w *world, paused bool){
 // isPausedFor so long, and resumed; nobody looked since. Cluster API's condition knows no clock of a test.
 func (w *world) isPausedFor(long time.Duration, pause func(w *world, paused bool)) {
 	w.t.Helper()
+	changes := func(status metav1.ConditionStatus, reason string) {
+		policy := w.policy()
+		for i := range policy.Status.Conditions {
+			if c := &policy.Status.Conditions[i]; c.Type == quoinv1.RolloutPolicyPausedCondition {
+				c.Status, c.Reason, c.LastTransitionTime = status, reason, metav1.NewTime(w.clock.Now())
+				c.Message = map[bool]string{true: c.Message}[status == metav1.ConditionTrue]
+			}
+		}
+		w.Expect(w.client.Status().Update(w.t.Context(), policy)).To(Succeed())
+	}
 	pause(w, true)
 	w.reconcile()
-	policy := w.policy()
-	for i := range policy.Status.Conditions {
-		if c := &policy.Status.Conditions[i]; c.Type == quoinv1.RolloutPolicyPausedCondition {
-			c.LastTransitionTime = metav1.NewTime(w.clock.Now())
-		}
-	}
-	w.Expect(w.client.Status().Update(w.t.Context(), policy)).To(Succeed())
+	changes(metav1.ConditionTrue, clusterv1.PausedReason)
 	w.reconcile()
 	w.clock.Step(long)
 	w.reconcile()
 	pause(w, false)
+	changes(metav1.ConditionFalse, clusterv1.NotPausedReason)
 }
 
 // What is remembered of times ends later by a pause, which is over; nothing does that was not paused, or by a clock

@@ -62,6 +62,7 @@ func newWorld(t *testing.T, objects ...client.Object) *world {
 	}
 	cluster := &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "c1", UID: "c1"}}
 	policy := policyOf("workers", w.clock.Now())
+	neverPaused(policy)
 	policy.Spec.SoakSeconds = ptr.To[int32](60)
 	blue := &clusterv1.MachineDeployment{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "blue", UID: "blue"}}
 	blue.Spec = clusterv1.MachineDeploymentSpec{ClusterName: "c1", Replicas: ptr.To[int32](2), Template: template("v2")}
@@ -79,6 +80,13 @@ func newWorld(t *testing.T, objects ...client.Object) *world {
 	})
 	w.restart()
 	return w
+}
+
+// neverPaused has a policy say so since it was made, which Cluster API's helper writes anew with its own words: that
+// knows no clock of a test.
+func neverPaused(policy *quoinv1.RolloutPolicy) {
+	policy.Status.Conditions = []metav1.Condition{{Type: clusterv1.PausedCondition, Status: metav1.ConditionFalse,
+		Reason: clusterv1.NotPausedReason, Message: "it was made", LastTransitionTime: policy.CreationTimestamp}}
 }
 
 func policyOf(name string, made time.Time) *quoinv1.RolloutPolicy {

@@ -184,7 +184,8 @@ func (l *leaver) beforeDrain(m Machine) (Action, Reason, string) {
 	case m.Leave.Node.away(l.now):
 		return Drain, NoNode, "the kubelet of its Node does not answer"
 	}
-	if end := m.Leave.Held.Add(patience); !m.Leave.Node.Known && !m.Leave.Held.IsZero() && l.now.Before(end) {
+	held := anew(m.Leave.Held, l.Resumed)
+	if end := held.Add(patience); !m.Leave.Node.Known && !held.IsZero() && l.now.Before(end) {
 		l.again(min(podsRecheck, end.Sub(l.now)))
 		return HoldDrain, NodeUnknown, "its Node cannot be read; it is drained at " + utc(end) + " all the same"
 	}
@@ -288,7 +289,7 @@ func (l *leaver) tooFewServe(m Machine) (Reason, string) {
 	}
 	surge, until := l.pool.Stock.Surge, ""
 	if !stock {
-		end := m.Deleted.Add(l.replacementTakes())
+		end := anew(m.Deleted, l.Resumed).Add(l.replacementTakes())
 		if !l.now.Before(end) {
 			return "", ""
 		}
@@ -387,15 +388,16 @@ func (l *leaver) afterDrain(m Machine, over bool) (Action, Reason, string) {
 			cmp.Or(m.Leave.Says, "the Cluster does not answer")
 	case len(node.Pods) == 0:
 		// Cluster API waited for volumes before it passed, and does not for those of pods that were evicted since.
-		if end := node.Emptied.Add(volumesTake); len(node.Volumes) > 0 && !node.Emptied.IsZero() && l.now.Before(end) &&
+		emptied := anew(node.Emptied, l.Resumed)
+		if end := emptied.Add(volumesTake); len(node.Volumes) > 0 && !emptied.IsZero() && l.now.Before(end) &&
 			!m.Leave.VolumesExcluded {
 			l.again(min(podsRecheck, end.Sub(l.now)))
 			return HoldTermination, Evicting, fmt.Sprintf("volumes are attached to its Node: %s; it is terminated at %s all "+
 				"the same", some(node.Volumes), utc(end))
 		}
-		since := m.Leave.Passed
-		if node.Emptied.After(since) {
-			since = node.Emptied
+		since := anew(m.Leave.Passed, l.Resumed)
+		if emptied.After(since) {
+			since = emptied
 		}
 		if end := since.Add(l.pool.drain.delay); l.now.Before(end) {
 			l.again(end.Sub(l.now))

@@ -486,7 +486,7 @@ func TestHowLongANodeIsWaitedFor(t *testing.T) {
 		"it passed a minute ago":   {Leave{Passed: eight.Add(-time.Minute)}, true},
 		"it came after that":       {Leave{Held: eight, Passed: eight.Add(-time.Minute)}, false},
 	} {
-		NewWithT(t).Expect(c.leave.Waited(eight)).To(Equal(c.waited), name)
+		NewWithT(t).Expect(c.leave.Waited(time.Time{}, eight)).To(Equal(c.waited), name)
 	}
 }
 

@@ -23,8 +23,9 @@ type fleet struct {
 	policy              quoinv1.RolloutPolicySpec
 	pools               []*deployment
 	unhealthy, outdated string
-	// idle: the policy is paused, and nothing is decided.
-	idle bool
+	// idle: the policy is paused, and nothing is decided; resumed is since when it goes on after that.
+	idle    bool
+	resumed time.Time
 	// broken templates make no healthy Node.
 	broken map[int]bool
 	looks  looks
@@ -40,7 +41,7 @@ func newFleet() *fleet {
 }
 
 func (f *fleet) state() State {
-	s := State{Unhealthy: f.unhealthy, Outdated: f.outdated, Validation: f.looks.record}
+	s := State{Unhealthy: f.unhealthy, Outdated: f.outdated, Validation: f.looks.record, Resumed: f.resumed}
 	for _, d := range f.pools {
 		p := Pool{Said: d.said, Since: d.since, Name: d.name, Labels: d.labels, Replicas: d.replicas, Refused: d.refused, Stock: Limits{d.surge, d.unavailable},
 			Completed: d.completed, Selected: d.selected, DoneOf: d.doneOf, Pace: d.pace, LastTermination: d.terminated, Trial: d.rolls.trial, Proofs: d.rolls.proofs, Paused: d.paused, OnDelete: d.onDelete}

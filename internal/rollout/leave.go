@@ -193,20 +193,17 @@ func (l Leave) began() time.Time {
 // drainsSince is when the time of the Machine's drain begins: with the drain, and anew after a pause, in which nobody
 // evicts anything; zero while it is not drained.
 func (m Machine) drainsSince() time.Time {
-	began := m.Leave.began()
-	if !began.IsZero() && m.Resumed.After(began) {
-		return m.Resumed
-	}
-	return began
+	return anew(m.Leave.began(), m.Resumed)
 }
 
-// Waited reports whether a Node that cannot be read or changed was waited for long enough before its drain.
-func (l Leave) Waited(now time.Time) bool {
+// Waited reports whether a Node that cannot be read or changed was waited for long enough before its drain, and after a
+// pause of the policy.
+func (l Leave) Waited(resumed, now time.Time) bool {
 	since := l.Held
 	if since.IsZero() {
 		since = l.began() // nobody asked for the pre-drain hooks
 	}
-	return !since.IsZero() && !now.Before(since.Add(patience))
+	return !since.IsZero() && !now.Before(anew(since, resumed).Add(patience))
 }
 
 // NeedsPods are the Machines whose pods have to be read before Plan is asked.

@@ -457,7 +457,7 @@ func TestWhoTakesAnOutdatedMachineAway(t *testing.T) {
 			p.Machines = append(p.Machines, oldOne)
 			*fresh(p) = countedOne
 		}, nobody},
-		"there is no new one": {func(p *Pool, _ *quoinv1.RolloutPolicySpec) { *fresh(p) = oldOne }, nobody},
+		"there is no new one":    {func(p *Pool, _ *quoinv1.RolloutPolicySpec) { *fresh(p) = oldOne }, nobody},
 		"a rollout deletes them": {func(p *Pool, _ *quoinv1.RolloutPolicySpec) { p.OnDelete = true }, nobody},
 	} {
 		pool := Pool{Name: "blue", Replicas: 3, Revision: "2", Completed: "1", Stock: Limits{Surge: 1}, Machines: []Machine{

@@ -134,7 +134,7 @@ func (f *fleet) disturb(t *rapid.T) {
 			group.Suspend = ptr.To(!*group.Suspend)
 		}
 	case "pause":
-		f.idle = !f.idle
+		f.idle, f.resumed = !f.idle, f.now
 	case "forget":
 		d.completed, d.selected, d.doneOf, d.owes = "", "", 0, 0
 	case "plane":
@@ -152,7 +152,10 @@ func (f *fleet) disturb(t *rapid.T) {
 
 // heal what fell ill, which a person or a health check does.
 func (f *fleet) heal() {
-	f.unhealthy, f.idle = "", false
+	if f.idle {
+		f.idle, f.resumed = false, f.now
+	}
+	f.unhealthy = ""
 	f.permit()
 	for i := range f.policy.Groups {
 		f.policy.Groups[i].Suspend = ptr.To(false)

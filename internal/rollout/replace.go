@@ -74,7 +74,7 @@ func (l *leaver) replaceFirst(m Machine) (action Action, reason Reason, why stri
 	if m.Outdated && m.Replacement == "" || m.Condemned || m.Deleted.IsZero() || m.Leave.Excluded {
 		return "", "", ""
 	}
-	end := m.Deleted.Add(l.replacementTakes())
+	end := anew(m.Deleted, l.Resumed).Add(l.replacementTakes())
 	if m.Replacement == "" {
 		if why := l.unreplaced(m, end); why != "" {
 			return "", "", ", and none is made in its place before: " + why

@@ -37,6 +37,7 @@ import (
 //	refuse <machine>, permit <machine>      whether the API server lets it be deleted
 //	controlplane unhealthy|outdated <why>, controlplane
 //	at <time>        it is so late; took <pool> <duration>..
+//	pause, resume    the policy
 //	forget           the status is lost
 //	forget-doneof    it does not say how many are to count, as that of an earlier release
 //	looks find|flap  see validation_test.go
@@ -113,6 +114,8 @@ func (f *fleet) command(t *testing.T, d *datadriven.TestData) string {
 			limit, _ = time.ParseDuration(text)
 		}
 		return f.tell(limit)
+	case "pause", "resume":
+		f.idle, f.resumed = d.Cmd == "pause", f.now
 	case "every":
 		f.every, _ = time.ParseDuration(word(0))
 	case "status":

@@ -20,6 +20,8 @@ type State struct {
 	Unhealthy string
 	// Outdated says what the control plane replaces itself; workers come after it (S3-6, C10). Empty when it is done.
 	Outdated string
+	// Resumed is since when the policy goes on after a pause of it or of its Cluster; zero where it was not paused.
+	Resumed time.Time
 	// Validation is what looks found so far; nil when there were none.
 	Validation *quoinv1.RolloutValidationStatus
 	Pools      []Pool
