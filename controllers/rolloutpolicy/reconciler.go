@@ -241,6 +241,7 @@ func (r *Reconciler) reconcile(ctx context.Context, key client.ObjectKey) (ctrl.
 	case err != nil || written:
 		return ctrl.Result{}, err
 	case isPaused:
+		r.looker.begun().Cancel(key) // what it finds would be of before
 		wait, err := r.report(ctx, policy, pausedStatus(policy))
 		measure(policy)
 		return ctrl.Result{RequeueAfter: wait}, err

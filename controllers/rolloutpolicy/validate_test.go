@@ -170,6 +170,42 @@ func TestNoLookIsInventedWhereverAProcessDies(t *testing.T) {
 	}
 }
 
+// What looks found before a pause, and one that was made and not taken then, are none of so many in a row after it.
+//
+// Proves: K-7
+func TestNoLookOfBeforeAPauseCounts(t *testing.T) {
+	for by, pause := range pauses {
+		t.Run(by, func(t *testing.T) {
+			v := newValidated(t)
+			v.reconcile()
+			v.looks()
+			v.clock.Step(time.Minute)
+			v.joins("new-0")
+			v.looks()
+			v.Expect(v.record().Machines).To(ConsistOf(HaveField("Successes", BeEquivalentTo(1))))
+			once := func() {
+				t.Helper()
+				_, err := v.r.Reconcile(t.Context(), v.request())
+				v.Expect(err).NotTo(HaveOccurred())
+			}
+			v.clock.Step(10 * time.Second)
+			once()
+			<-v.r.looker.begun().Events()
+			v.isPausedFor(time.Hour, pause)
+			once()
+			v.Expect(rollout.Gated(v.machine("new-0"))).To(BeTrue())
+			v.Expect(v.record().Machines).To(BeEmpty())
+			<-v.r.looker.begun().Events()
+			v.reconcile()
+			v.Expect(v.record().Machines).To(ConsistOf(HaveField("Successes", BeEquivalentTo(1))))
+			v.Expect(rollout.Gated(v.machine("new-0"))).To(BeTrue())
+			v.clock.Step(10 * time.Second)
+			v.looks()
+			v.Expect(rollout.Gated(v.machine("new-0"))).To(BeFalse())
+		})
+	}
+}
+
 func (w *world) request() ctrl.Request {
 	return ctrl.Request{NamespacedName: client.ObjectKey{Namespace: namespace, Name: "c1"}}
 }

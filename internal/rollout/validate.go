@@ -176,15 +176,18 @@ type validation struct {
 }
 
 // recall takes from the record what still holds: nothing of another specification, and no Machine that is not healthy
-// since the same time.
+// since the same time. No look is one of so many in a row with those before a pause.
 func (p *planner) recall(pools []rules) {
 	digest := validationDigest(p.policy)
 	if p.Validation == nil || p.Validation.Digest != digest {
 		return
 	}
 	record := p.Validation.DeepCopy()
+	if record.LastLookTime.Time.Before(p.Resumed) {
+		record.Successes = nil
+	}
 	record.Machines = slices.DeleteFunc(record.Machines, func(known quoinv1.RolloutValidatedMachine) bool {
-		return !slices.ContainsFunc(pools, func(pool rules) bool {
+		return known.LastLookTime.Time.Before(p.Resumed) || !slices.ContainsFunc(pools, func(pool rules) bool {
 			return pool.Name == known.MachineDeployment && slices.ContainsFunc(pool.Machines, func(m Machine) bool {
 				return m.Name == known.Name && m.Gated && !m.Deleting && m.Unhealthy == "" &&
 					known.HealthySince.Time.Equal(m.Since)

@@ -498,6 +498,12 @@ func TestWhatIsLookedAtFirst(t *testing.T) {
 		"one counts, and it is not known what looks found": {func(s *State) {
 			s.Pools[0].Machines[1].Gated, s.Validation.Successes = false, nil
 		}, 0, "the Cluster is validated: 0 of 2 looks in a row found nothing"},
+		"one counts, and a look found nothing after a pause": {func(s *State) {
+			s.Pools[0].Machines[1].Gated, s.Resumed = false, eight.Add(-3*time.Second)
+		}, 0, "the Cluster is validated: 1 of 2 looks in a row found nothing"},
+		"one counts, and a look found nothing before a pause": {func(s *State) {
+			s.Pools[0].Machines[1].Gated, s.Resumed = false, eight.Add(-2*time.Second)
+		}, 0, "the Cluster is validated: 0 of 2 looks in a row found nothing"},
 	} {
 		g := NewWithT(t)
 		s, policy := lookedAt()
@@ -567,13 +573,15 @@ func TestWhatIsKeptOfLooks(t *testing.T) {
 		change func(*State)
 		keeps  bool
 	}{
-		"it is as it was":       {func(*State) {}, true},
-		"it counts":             {func(s *State) { s.Pools[0].Machines[1].Gated = false }, false},
-		"it is deleted":         {func(s *State) { s.Pools[0].Machines[1].Deleting = true }, false},
-		"it is ill":             {func(s *State) { s.Pools[0].Machines[1].Unhealthy = "ill" }, false},
-		"it was ill":            {func(s *State) { s.Pools[0].Machines[1].Since = eight }, false},
-		"it is of another name": {func(s *State) { s.Pools[0].Machines[1].Name = "newer" }, false},
-		"it is of another pool": {func(s *State) { s.Validation.Machines[0].MachineDeployment = "green" }, false},
+		"it is as it was":          {func(*State) {}, true},
+		"it counts":                {func(s *State) { s.Pools[0].Machines[1].Gated = false }, false},
+		"it is deleted":            {func(s *State) { s.Pools[0].Machines[1].Deleting = true }, false},
+		"it is ill":                {func(s *State) { s.Pools[0].Machines[1].Unhealthy = "ill" }, false},
+		"it was ill":               {func(s *State) { s.Pools[0].Machines[1].Since = eight }, false},
+		"it is of another name":    {func(s *State) { s.Pools[0].Machines[1].Name = "newer" }, false},
+		"it is of another pool":    {func(s *State) { s.Validation.Machines[0].MachineDeployment = "green" }, false},
+		"there was a pause before": {func(s *State) { s.Resumed = eight }, true},
+		"there was a pause since":  {func(s *State) { s.Resumed = eight.Add(time.Second) }, false},
 	} {
 		s, policy := lookedAt()
 		c.change(&s)
