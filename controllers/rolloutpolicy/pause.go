@@ -14,11 +14,12 @@ import (
 	"sigs.k8s.io/cluster-api/util/paused"
 
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/rollout"
 )
 
-// The time of a pause counts for nothing. What the status of a policy remembers is moved by it, so that what was left is
-// left. The times of other objects nobody can move: what is counted from them has its time anew, from when the object
-// itself says that it goes on.
+// The time of a pause counts for nothing. What the status of a policy remembers is moved by it, so that what was left
+// is left. The times of other objects nobody can move: what is counted from them has its time anew, from when the
+// object itself says that it goes on.
 
 // pausedFor is how long a MachineDeployment was paused that goes on now; 0 where it was not.
 func pausedFor(former quoinv1.RolloutProgress, now time.Time) time.Duration {
@@ -30,17 +31,20 @@ func pausedFor(former quoinv1.RolloutProgress, now time.Time) time.Duration {
 
 // resumed is what the status says of a MachineDeployment without a pause that is over: the deadlines of its template
 // and of its Machines end so much later, since nobody looks at them meanwhile, nor does Cluster API where it is the
-// Cluster that is paused. Its reason is that of before, which says whether it was begun, and is given from now on.
+// Cluster that is paused. Its reason is that of before, which says whether it was begun, and is given from now on. So
+// is that of before it was suspended.
 func resumed(former quoinv1.RolloutProgress, now time.Time) quoinv1.RolloutProgress {
-	if former.Reason != quoinv1.PausedReason {
+	long := pausedFor(former, now)
+	switch former.Reason {
+	case quoinv1.PausedReason, string(rollout.Suspended):
+	default:
 		return former
 	}
-	paused := pausedFor(former, now)
 	former.Reason, former.ReasonBeforePause, former.Since = former.ReasonBeforePause, "", metav1.NewTime(now)
-	former.Trial.Since = later(former.Trial.Since, paused)
+	former.Trial.Since = later(former.Trial.Since, long)
 	former.Proved = slices.Clone(former.Proved)
 	for i := range former.Proved {
-		former.Proved[i].Lost = later(former.Proved[i].Lost, paused)
+		former.Proved[i].Lost = later(former.Proved[i].Lost, long)
 	}
 	return former
 }
@@ -52,12 +56,12 @@ func validationOf(policy *quoinv1.RolloutPolicy, now time.Time) *quoinv1.Rollout
 	if record == nil {
 		return nil
 	}
-	paused := pausedFor(formerOf(policy, record.MachineDeployment), now)
-	if paused == 0 {
+	long := pausedFor(formerOf(policy, record.MachineDeployment), now)
+	if long == 0 {
 		return record
 	}
 	record = record.DeepCopy()
-	if record.Since = later(record.Since, paused); record.Since.After(now) {
+	if record.Since = later(record.Since, long); record.Since.After(now) {
 		record.Since = metav1.NewTime(now).Rfc3339Copy() // it is later already, and the rest of the status is not written
 	}
 	return record

@@ -224,6 +224,51 @@ func TestAPauseForgetsNoReason(t *testing.T) {
 	}
 }
 
+// So it is through a suspension, and a pause in the middle of it.
+//
+// Proves: S3-6
+func TestASuspensionForgetsNoReason(t *testing.T) {
+	w := newWorld(t, machineOf("new-0", "v2"), hostedBy("new-0", ""))
+	cluster, blue := &clusterv1.Cluster{}, w.blue()
+	w.read(cluster, "c1")
+	suspended := func(is bool) { w.adjust(blue, func() { blue.Spec.Paused = ptr.To(is) }) }
+	known := func() rollout.Pool {
+		w.restart()
+		seen, err := w.r.observe(t.Context(), w.client, w.policy(), cluster)
+		w.Expect(err).NotTo(HaveOccurred())
+		return seen.state.Pools[0]
+	}
+	is := func() quoinv1.RolloutProgress { return w.policy().Status.MachineDeployments[0] }
+	suspended(true)
+	w.reconcile()
+	w.Expect([]string{is().Reason, is().ReasonBeforePause}).To(Equal([]string{"Suspended", ""}))
+	w.Expect(known().Said).To(BeEmpty())
+	for _, said := range []rollout.Reason{rollout.RollingOut, rollout.Previous} {
+		for by, pause := range pauses {
+			policy := w.policy()
+			of := &policy.Status.MachineDeployments[0]
+			of.Reason, of.ReasonBeforePause = string(said), ""
+			w.Expect(w.client.Status().Update(t.Context(), policy)).To(Succeed())
+			w.reconcile()
+			w.Expect(is().Reason).To(Equal("Suspended"))
+			since := is().Since
+			w.Expect(known().Said).To(Equal(said))
+			w.isPausedFor(time.Hour, pause)
+			w.Expect(known().Said).To(Equal(said), by)
+			w.reconcile()
+			w.Expect(is().Reason).To(Equal("Suspended"))
+			w.Expect(is().Since.Time).To(BeTemporally(">", since.Time))
+			w.clock.Step(time.Hour)
+			w.Expect(known()).To(And(HaveField("Said", said), HaveField("Since", BeTemporally("==", w.clock.Now()))),
+				"what it waits for takes its time again")
+		}
+	}
+	suspended(false)
+	w.reconcile()
+	w.Expect(w.admitted("new-0")).To(BeTrue())
+	w.Expect(is().ReasonBeforePause).To(BeEmpty())
+}
+
 // Each group has the totals of its MachineDeployments, and the policy those of all.
 func TestGroupsHaveTotals(t *testing.T) {
 	w := newWorld(t, machineOf("new-0", "v2"), machineOf("new-1", "v2"), hostedBy("new-0", ""), hostedBy("new-1", ""))

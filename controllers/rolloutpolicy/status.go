@@ -107,7 +107,7 @@ func progressOf(p rollout.Progress, former quoinv1.RolloutProgress, now time.Tim
 		InFlight: number(p.InFlight), Done: number(p.Done), MaxSurge: number(p.Limits.Surge),
 		MaxUnavailable: number(p.Limits.Unavailable), Completed: p.Completed, Selected: p.Selected,
 		DoneOf: number(p.DoneOf), LastTermination: metav1.NewTime(p.LastTermination), Reason: string(p.Reason), Since: since,
-		RolloutPace: paceShown(p),
+		ReasonBeforePause: string(p.Before), RolloutPace: paceShown(p),
 		RolloutRecord: quoinv1.RolloutRecord{
 			Recorded: former.Recorded, Trial: trialShown(p.Trial), Proved: proofsShown(p.Proofs)},
 		Message: text.Shorten(p.Message, mostMessage)}
@@ -127,7 +127,7 @@ func pausedStatus(policy *quoinv1.RolloutPolicy) quoinv1.RolloutPolicyStatus {
 	for i := range status.MachineDeployments {
 		of := &status.MachineDeployments[i]
 		if of.Reason != quoinv1.PausedReason {
-			of.ReasonBeforePause = of.Reason
+			of.ReasonBeforePause = cmp.Or(of.ReasonBeforePause, of.Reason)
 		}
 		of.Reason, of.Since, of.Message, of.ExpectedEnd = quoinv1.PausedReason, by.LastTransitionTime, why, nil
 	}

@@ -138,8 +138,12 @@ func (f *fleet) decide() []Decision {
 	}
 	done = append(f.depart(), done...)
 	for _, p := range f.result.Progress {
-		if d := f.pool(p.Pool); d.said != p.Reason {
-			d.said, d.since = p.Reason, f.now
+		said := p.Reason
+		if said == Suspended {
+			said = p.Before
+		}
+		if d := f.pool(p.Pool); d.said != said || p.Reason == Suspended {
+			d.said, d.since = said, f.now
 		}
 		f.pool(p.Pool).completed, f.pool(p.Pool).selected, f.pool(p.Pool).pace = p.Completed, p.Selected, p.Pace
 		f.pool(p.Pool).rolls.trial, f.pool(p.Pool).rolls.proofs = p.Trial, p.Proofs

@@ -117,7 +117,9 @@ func (p *planner) plan(pool *rules) {
 			progress.Held++
 		}
 	}
-	progress.Reason, progress.Message = p.summary(pool, decided)
+	if progress.Reason, progress.Message = p.summary(pool, decided); progress.Reason == Suspended {
+		progress.Before = pool.Said
+	}
 	progress.Left = p.left(pool, progress)
 	p.result.Progress = append(p.result.Progress, progress)
 }

@@ -48,7 +48,8 @@ type Pool struct {
 	// Skewed says why Cluster API makes no Machine of the present template, where the control plane has another version;
 	// empty when it makes them.
 	Skewed string
-	// Said and Since are the reason that was given last of how far it is, and since when that is given.
+	// Said and Since are the reason that was given last of how far it is, before it was suspended or paused, and since
+	// when that is given.
 	Said  Reason
 	Since time.Time
 	// Blocked is what Cluster API says keeps it from making Machines of it; empty when it says nothing.
@@ -274,7 +275,9 @@ type Progress struct {
 	// RollsBack: its template is set back when it fails.
 	RollsBack bool
 	Reason    Reason
-	Message   string
+	// Before is the reason that it had before it was suspended; empty while it is not.
+	Before  Reason
+	Message string
 }
 
 // Result of a plan.

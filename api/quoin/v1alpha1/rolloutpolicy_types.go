@@ -384,8 +384,8 @@ type RolloutProgress struct {
 	// +optional
 	Since metav1.Time `json:"since,omitempty,omitzero"`
 
-	// reasonBeforePause is the reason that it had when the policy or its Cluster was paused, by which its place in the
-	// order is known when it goes on; unset while neither is.
+	// reasonBeforePause is the reason that it had when the policy or its Cluster was paused, or it was suspended, by which
+	// its place in the order is known when it goes on; unset while none of that is.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=64
