@@ -185,6 +185,7 @@ func TestANodeIsDrainedBeforeItsHostIsGivenUp(t *testing.T) {
 			w.Expect(w.hooks("old-0")).To(BeEmpty())
 			last := w.policy().Status.MachineDeployments[0].LastTermination.Time
 			w.Expect(last).To(BeTemporally("~", w.clock.Now(), 5*time.Second))
+			w.Expect(w.policy().Status.MachineDeployments[0].RecentDrainSeconds).To(ConsistOf(BeNumerically("~", 25, 5)))
 
 			w.delete("old-1")
 			result := w.reconcile()

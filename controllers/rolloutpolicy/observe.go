@@ -159,7 +159,8 @@ func (seen *observation) pool(
 	former = resumed(former, now.Time)
 	pool := rollout.Pool{Name: of.Name, Labels: of.Labels, Replicas: int(ptr.Deref(of.Spec.Replicas, 1)),
 		Completed: former.Completed, Selected: former.Selected, DoneOf: int(ptr.Deref(former.DoneOf, 0)),
-		LastTermination: former.LastTermination.Time, Pace: paceOf(former), Trial: trialOf(former), Proofs: proofsOf(former),
+		LastTermination: former.LastTermination.Time, Drains: paceOf(former.RecentDrainSeconds),
+		Pace: paceOf(former.RecentMachineSeconds), Trial: trialOf(former), Proofs: proofsOf(former),
 		Refused:  former.Reason == quoinv1.WriteRefusedReason,
 		Said:     rollout.Reason(former.Reason),
 		Since:    former.Since.Time,

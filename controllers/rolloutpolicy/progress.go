@@ -24,20 +24,24 @@ func formerOf(policy *quoinv1.RolloutPolicy, name string) quoinv1.RolloutProgres
 	return quoinv1.RolloutProgress{}
 }
 
-func paceOf(former quoinv1.RolloutProgress) rollout.Pace {
+func paceOf(recent []int32) rollout.Pace {
 	var pace rollout.Pace
-	for _, took := range former.RecentMachineSeconds {
+	for _, took := range recent {
 		pace = append(pace, time.Duration(took)*time.Second)
 	}
 	return pace
 }
 
 func paceShown(p rollout.Progress) quoinv1.RolloutPace {
-	if len(p.Pace) == 0 {
-		return quoinv1.RolloutPace{}
+	shown := quoinv1.RolloutPace{}
+	for _, took := range p.Drains {
+		shown.RecentDrainSeconds = append(shown.RecentDrainSeconds, inSeconds(took))
 	}
-	shown := quoinv1.RolloutPace{LastMachineSeconds: ptr.To(inSeconds(p.Pace.Last())),
-		MedianMachineSeconds: ptr.To(inSeconds(p.Pace.Median()))}
+	if len(p.Pace) == 0 {
+		return shown
+	}
+	shown.LastMachineSeconds, shown.MedianMachineSeconds = ptr.To(inSeconds(p.Pace.Last())),
+		ptr.To(inSeconds(p.Pace.Median()))
 	for _, took := range p.Pace {
 		shown.RecentMachineSeconds = append(shown.RecentMachineSeconds, inSeconds(took))
 	}

@@ -58,7 +58,7 @@ func (r *rules) drainFailure(topology *Topology, now time.Time) string {
 
 // leave decides about the deletion of every Machine of the pool.
 func (p *planner) leave(pool *rules, progress *Progress) {
-	progress.LastTermination = pool.LastTermination
+	progress.LastTermination, progress.Drains = pool.LastTermination, pool.Drains
 	if pool.drain == nil {
 		return
 	}
@@ -73,6 +73,11 @@ func (p *planner) leave(pool *rules, progress *Progress) {
 			d := l.decide(m)
 			if d.Action == Terminate && d.Reason != NoNode {
 				progress.LastTermination = p.now
+			}
+			// Once: what is refused is decided again, and its time goes on. One that was late waited for somebody.
+			took := p.now.Sub(m.drainsSince()).Round(time.Second)
+			if d.Reason == Drained && took <= pool.drain.timeout && pool.LastTermination.Before(m.Leave.Passed) {
+				progress.Drains = progress.Drains.and(Pace{took})
 			}
 			if d.Action != "" {
 				p.result.Leaves = append(p.result.Leaves, d)

@@ -44,7 +44,7 @@ func (f *fleet) state() State {
 	s := State{Unhealthy: f.unhealthy, Outdated: f.outdated, Validation: f.looks.record, Resumed: f.resumed}
 	for _, d := range f.pools {
 		p := Pool{Said: d.said, Since: d.since, Name: d.name, Labels: d.labels, Replicas: d.replicas, Refused: d.refused, Stock: Limits{d.surge, d.unavailable},
-			Completed: d.completed, Selected: d.selected, DoneOf: d.doneOf, Pace: d.pace, LastTermination: d.terminated, Trial: d.rolls.trial, Proofs: d.rolls.proofs, Paused: d.paused, OnDelete: d.onDelete}
+			Completed: d.completed, Selected: d.selected, DoneOf: d.doneOf, Pace: d.pace, Drains: d.drains, LastTermination: d.terminated, Trial: d.rolls.trial, Proofs: d.rolls.proofs, Paused: d.paused, OnDelete: d.onDelete}
 		if d.behind[d.template] {
 			p.Skewed = "it is of the version before: give it that of the control plane"
 		}
@@ -147,7 +147,7 @@ func (f *fleet) decide() []Decision {
 		}
 		f.pool(p.Pool).completed, f.pool(p.Pool).selected, f.pool(p.Pool).pace = p.Completed, p.Selected, p.Pace
 		f.pool(p.Pool).rolls.trial, f.pool(p.Pool).rolls.proofs = p.Trial, p.Proofs
-		f.pool(p.Pool).terminated, f.pool(p.Pool).doneOf = p.LastTermination, p.DoneOf
+		f.pool(p.Pool).terminated, f.pool(p.Pool).doneOf, f.pool(p.Pool).drains = p.LastTermination, p.DoneOf, p.Drains
 	}
 	f.rollBack()
 	return done

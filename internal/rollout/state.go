@@ -65,8 +65,8 @@ type Pool struct {
 	// DoneOf is how many Machines count when the present template is done, or what takes the place of a selected Machine,
 	// where others find no host; 0 while neither is on its way.
 	DoneOf int
-	// Pace of its Machines of late.
-	Pace Pace
+	// Pace of its Machines of late, and how long drains took.
+	Pace, Drains Pace
 	// Trial of a revision, and what was proved of its Machines, as they were known last.
 	Trial  Trial
 	Proofs []Proof
@@ -264,10 +264,10 @@ type Progress struct {
 	// Completed and Selected as of now.
 	Completed, Selected string
 	DoneOf              int
-	// Pace, Trial and Proofs as of now.
-	Pace   Pace
-	Trial  Trial
-	Proofs []Proof
+	// Pace, Drains, Trial and Proofs as of now.
+	Pace, Drains Pace
+	Trial        Trial
+	Proofs       []Proof
 	// LastTermination as of now.
 	LastTermination time.Time
 	// Left to be done.

@@ -44,6 +44,7 @@ type deployment struct {
 	// touched: Machines may be missing through what happened to it, until it is calm again.
 	touched bool
 	pace    Pace
+	drains  Pace
 	rolls   rollbacks
 	// domains of the hosts, and whether its MachineSets delete the newest first.
 	domains []string

@@ -214,18 +214,34 @@ func (p *planner) fits(pool *rules, room *room) (Reason, string) {
 	if why := p.fitsNowhere(pool); why != "" {
 		return WillNotFit, why
 	}
-	return WillNotFit, fmt.Sprintf("a Machine takes %s here with its soak, and the window closes %s; the next one opens "+
-		"%s", takes, clock(p.schedule.open.to), clock(p.schedule.next.from))
+	return WillNotFit, fmt.Sprintf("a Machine takes %s here with its soak%s, and the window closes %s; the next one "+
+		"opens %s", takes, pool.withDrain(), clock(p.schedule.open.to), clock(p.schedule.next.from))
 }
 
-// takes is how long the next Machine of the pool takes with its soak; 0 when that is not known, or when there is none.
+// takes is how long the next Machine of the pool takes with its soak and the drain of the one that it replaces; 0 when
+// that is not known, or when there is none.
 func (p *planner) takes(pool *rules) time.Duration {
 	missed := pool.staying() < pool.Replicas
 	next := func(m Machine) bool { return m.needsUpdate() || missed && m.leavesReplaced() && m.Leave.PreDrain }
 	if takes := pool.Pace.Median(); takes > 0 && (pool.in(outdated) > 0 || slices.ContainsFunc(pool.Machines, next)) {
-		return takes + pool.soak
+		return takes + pool.soak + pool.drains()
 	}
 	return 0
+}
+
+// drains is how long a Machine of the pool is drained; 0 where that is not known, or none is.
+func (r *rules) drains() time.Duration {
+	if r.drain == nil {
+		return 0
+	}
+	return r.Drains.Median()
+}
+
+func (r *rules) withDrain() string {
+	if r.drains() == 0 {
+		return ""
+	}
+	return " and a drain"
 }
 
 // fitsNowhere says that no window is as long as the next Machine of the pool takes, which would wait for ever; it is
@@ -235,6 +251,6 @@ func (p *planner) fitsNowhere(pool *rules) string {
 	if p.schedule.next.from.IsZero() || takes <= p.schedule.longest {
 		return ""
 	}
-	return fmt.Sprintf("a Machine takes %s here with its soak, and windows are shorter: give them a durationMinutes of "+
-		"at least %d", takes, int((takes+time.Minute-1)/time.Minute))
+	return fmt.Sprintf("a Machine takes %s here with its soak%s, and windows are shorter: give them a durationMinutes of "+
+		"at least %d", takes, pool.withDrain(), int((takes+time.Minute-1)/time.Minute))
 }

@@ -174,6 +174,63 @@ func TestWhatTheNextMachineTakes(t *testing.T) {
 	}
 }
 
+// A window holds the drain of the Machine that is replaced as well, where any is drained and that was measured.
+func TestAWindowHoldsADrain(t *testing.T) {
+	takes := func(drain *drainRules, drains ...time.Duration) time.Duration {
+		pool := &rules{Pool: Pool{Replicas: 1, Machines: []Machine{old("a", "")}, Pace: Pace{10 * time.Minute},
+			Drains: drains}, soak: time.Minute, drain: drain}
+		return (&planner{}).takes(pool)
+	}
+	g := NewWithT(t)
+	g.Expect(takes(&drainRules{})).To(Equal(11 * time.Minute))
+	g.Expect(takes(&drainRules{}, 2*time.Minute, 40*time.Minute, 3*time.Minute)).To(Equal(14 * time.Minute))
+	g.Expect(takes(nil, 2*time.Minute)).To(Equal(11*time.Minute), "nothing is drained any more")
+	times, err := scheduled([]quoinv1.RolloutWindow{windowOf("08:00", 13, ""), windowOf("20:00", 60, "")}, eight)
+	g.Expect(err).NotTo(HaveOccurred())
+	pool := &rules{Pool: Pool{Replicas: 1, Machines: []Machine{old("a", "")}, Pace: Pace{10 * time.Minute},
+		Drains: Pace{4 * time.Minute}}, drain: &drainRules{}}
+	_, why := (&planner{now: eight, schedule: times}).fits(pool, &room{present: 1, actual: true})
+	g.Expect(why).To(Equal("a Machine takes 14m0s here with its soak and a drain, and the window closes Mon 2026-11-23 " +
+		"08:13 UTC; the next one opens Mon 2026-11-23 20:00 UTC"))
+	times.longest = 13 * time.Minute
+	g.Expect((&planner{schedule: times}).fitsNowhere(pool)).To(Equal("a Machine takes 14m0s here with its soak and a " +
+		"drain, and windows are shorter: give them a durationMinutes of at least 14"))
+}
+
+// How long a drain takes is measured once, until the host is given up, of what was drained.
+func TestHowLongADrainTakesIsMeasured(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*Pool, *Machine)
+		want   Pace
+	}{
+		"it is drained": {func(*Pool, *Machine) {}, Pace{time.Minute, 3 * time.Minute}},
+		"Cluster API went on with it after a pause": {func(_ *Pool, m *Machine) { m.Resumed = eight.Add(-2 * time.Minute) },
+			Pace{time.Minute, 2 * time.Minute}},
+		"it is measured already": {func(p *Pool, _ *Machine) { p.LastTermination = eight.Add(-time.Second) },
+			Pace{time.Minute}},
+		"it took as long as it may": {func(_ *Pool, m *Machine) { m.Leave.Began = eight.Add(-15 * time.Minute) },
+			Pace{time.Minute, 15 * time.Minute}},
+		"it waited for somebody": {func(_ *Pool, m *Machine) { m.Leave.Began = eight.Add(-time.Second - 15*time.Minute) },
+			Pace{time.Minute}},
+		"its drain goes on": {func(_ *Pool, m *Machine) { m.Leave.Passed = time.Time{} }, Pace{time.Minute}},
+		"it has no Node":    {func(_ *Pool, m *Machine) { m.Leave.Node.Gone = true }, Pace{time.Minute}},
+		"it is not drained": {func(_ *Pool, m *Machine) { m.Leave.Excluded = true }, Pace{time.Minute}},
+		"nobody waits for its kubelet": {func(_ *Pool, m *Machine) { m.Leave.Node.Unreachable = true },
+			Pace{time.Minute}},
+		"its host is given up in a moment": {func(_ *Pool, m *Machine) { m.Leave.Passed = eight }, Pace{time.Minute}},
+	} {
+		m := serving("a")
+		m.Deleting, m.Leave.PreDrain, m.Leave.Node.Listed = true, false, true
+		m.Leave.Began, m.Leave.Passed = eight.Add(-3*time.Minute), eight.Add(-time.Minute)
+		pool := Pool{Name: "blue", Replicas: 1, Revision: "2", Drains: Pace{time.Minute}, Machines: []Machine{m}}
+		c.change(&pool, &pool.Machines[0])
+		result := Plan(State{Pools: []Pool{pool}}, &quoinv1.RolloutPolicySpec{Drain: &quoinv1.RolloutDrain{}}, eight)
+		NewWithT(t).Expect(result.Progress[0].Drains).To(Equal(c.want), name)
+		result = Plan(State{Pools: []Pool{pool}}, &quoinv1.RolloutPolicySpec{}, eight)
+		NewWithT(t).Expect(result.Progress[0].Drains).To(Equal(Pace{time.Minute}), name)
+	}
+}
+
 // A Machine is begun that is done as its window closes, or would be missing, and no window is waited for that is as
 // short as all others.
 func TestWhichMachineFitsAWindow(t *testing.T) {

@@ -7,7 +7,7 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 // RolloutPace is how fast new Machines of a MachineDeployment came of late, and what that lets one expect. It is
 // measured from the admission until the Machine is healthy, without its soak. One that took longer than its deadline
-// is left out.
+// is left out. What a window has to hold is that, the soak, and the drain of the Machine that is replaced.
 type RolloutPace struct {
 	// lastMachineSeconds is how long the latest new Machine took from its admission until it was healthy.
 	// +optional
@@ -26,6 +26,15 @@ type RolloutPace struct {
 	// +kubebuilder:validation:MaxItems=5
 	// +kubebuilder:validation:items:Minimum=0
 	RecentMachineSeconds []int32 `json:"recentMachineSeconds,omitempty"`
+
+	// recentDrainSeconds is how long the latest Machines took to be drained, until their hosts could be given up, the last
+	// one at the end. A drain that was given up, or took longer than its timeoutSeconds, is left out.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=5
+	// +kubebuilder:validation:items:Minimum=0
+	RecentDrainSeconds []int32 `json:"recentDrainSeconds,omitempty"`
 
 	// expectedEnd is when its rollout will be done if its Machines take as long as they took of late and nobody is waited
 	// for; unset while nothing is replaced, while somebody is waited for or a Machine takes longer than any did of late,

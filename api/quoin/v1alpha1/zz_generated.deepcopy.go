@@ -486,6 +486,11 @@ func (in *RolloutPace) DeepCopyInto(out *RolloutPace) {
 		*out = make([]int32, len(*in))
 		copy(*out, *in)
 	}
+	if in.RecentDrainSeconds != nil {
+		in, out := &in.RecentDrainSeconds, &out.RecentDrainSeconds
+		*out = make([]int32, len(*in))
+		copy(*out, *in)
+	}
 	if in.ExpectedEnd != nil {
 		in, out := &in.ExpectedEnd, &out.ExpectedEnd
 		*out = (*in).DeepCopy()
