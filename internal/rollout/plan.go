@@ -389,6 +389,8 @@ func (p *planner) validate(pool *rules, m Machine) (counts bool) {
 		}
 		p.stalls(pool, m, why+wayOut)
 		p.fails(pool, m, why)
+	} else if d.Action == Wait && p.stillLate(pool, m) {
+		p.stalls(pool, m, d.Message)
 	}
 	p.result.Decisions = append(p.result.Decisions, d)
 	return d.Action == Count
@@ -417,6 +419,14 @@ func (p Pool) awaited(m Machine) (since time.Time, was string) {
 		since, was = m.Resumed, "goes on after a pause since"
 	}
 	return since, was
+}
+
+// stillLate reports whether a Machine became healthy when it was late, and has not been so for its whole soak since:
+// one that flaps does not cease to be late with each moment in which it is healthy.
+func (p *planner) stillLate(pool *rules, m Machine) bool {
+	since, _ := pool.awaited(m)
+	proof := pool.proof(m)
+	return m.Since.After(since.Add(seconds(p.policy.DeadlineSeconds))) && (proof.Since.IsZero() || !proof.Lost.IsZero())
 }
 
 // stalls notes a Machine that takes longer than it may (C16).

@@ -475,6 +475,49 @@ func TestWhoTakesAnOutdatedMachineAway(t *testing.T) {
 	}
 }
 
+// A Machine that was late is late until it was healthy for its whole soak, and validated where it is asked: that it is
+// healthy for a moment is no progress.
+//
+// Proves: C16
+func TestWhatFlapsStaysLate(t *testing.T) {
+	const late = "Machine b was admitted at 2026-11-23T07:00:00Z and does not count yet: "
+	ago := func(of time.Duration) time.Time { return eight.Add(-of) }
+	for name, c := range map[string]struct {
+		change func(*State, *Machine, *quoinv1.RolloutPolicySpec)
+		want   string
+	}{
+		"it soaks": {func(*State, *Machine, *quoinv1.RolloutPolicySpec) {},
+			late + "healthy since 2026-11-23T07:59:50Z, counts at 2026-11-23T08:00:50Z"},
+		"it soaks, and was healthy just after its deadline": {func(_ *State, m *Machine, p *quoinv1.RolloutPolicySpec) {
+			m.Since, p.SoakSeconds = ago(30*time.Minute-time.Second), ptr.To[int32](3600)
+		}, late + "healthy since 2026-11-23T07:30:01Z, counts at 2026-11-23T08:30:01Z"},
+		"it soaks, and was healthy in time": {func(_ *State, m *Machine, p *quoinv1.RolloutPolicySpec) {
+			m.Since, p.SoakSeconds = ago(30*time.Minute), ptr.To[int32](3600)
+		}, ""},
+		"it is looked at": {func(_ *State, m *Machine, p *quoinv1.RolloutPolicySpec) {
+			m.Since, p.Validation = ago(time.Minute), &quoinv1.RolloutValidation{}
+		}, late + "the Cluster is validated: 0 of 2 looks in a row found nothing"},
+		"it has soaked": {func(_ *State, m *Machine, p *quoinv1.RolloutPolicySpec) {
+			m.Since, p.PauseAfter = ago(time.Minute), quoinv1.RolloutPauseCanary
+		}, ""},
+		"it has its deadline anew since it was lost": {func(s *State, m *Machine, _ *quoinv1.RolloutPolicySpec) {
+			s.Pools[0].Proofs = []Proof{{Machine: "b", Since: ago(50 * time.Minute), Lost: ago(time.Minute)}}
+		}, ""},
+		"it was lost for long": {func(s *State, m *Machine, _ *quoinv1.RolloutPolicySpec) {
+			s.Pools[0].Proofs = []Proof{{Machine: "b", Since: ago(50 * time.Minute), Lost: ago(31 * time.Minute)}}
+		}, "Machine b is not healthy any more since 2026-11-23T07:29:00Z and does not count yet: healthy since " +
+			"2026-11-23T07:59:50Z, counts at 2026-11-23T08:00:50Z"},
+		"nobody has a deadline": {func(_ *State, _ *Machine, p *quoinv1.RolloutPolicySpec) { p.DeadlineSeconds = nil }, ""},
+	} {
+		s := State{Pools: []Pool{{Name: "blue", Replicas: 1, Revision: "2", Stock: Limits{Surge: 1}, Machines: []Machine{
+			oldOne, {Name: "b", Hosted: true, Joined: true, Gated: true, Admitted: eight.Add(-time.Hour),
+				Since: ago(10 * time.Second)}}}}}
+		policy := &quoinv1.RolloutPolicySpec{DeadlineSeconds: ptr.To[int32](1800), SoakSeconds: ptr.To[int32](60)}
+		c.change(&s, &s.Pools[0].Machines[1], policy)
+		NewWithT(t).Expect(Plan(s, policy, eight).Stalled).To(Equal(c.want), name)
+	}
+}
+
 // What takes longer than it may is said, with what keeps it and what a person can do; of several the first.
 func TestWhatTakesTooLong(t *testing.T) {
 	const b, mend = "Machine b was admitted at 2026-11-23T07:00:00Z and does not count yet: ",
