@@ -201,8 +201,8 @@ func (seen *observation) pool(
 			Admitted: rollout.AdmittedAt(machine), Resumed: resumedAt(machine, now.Time), Gated: rollout.Gated(machine),
 			Joined:    machine.Status.NodeRef.IsDefined(),
 			Available: conditions.IsTrue(machine, clusterv1.MachineAvailableCondition), AvailableAt: availableAt(machine),
-			Unhealthy: lacks, Since: since, Departure: departure(machine, own, seen.domains),
-			Leave: rollout.LeaveOf(machine),
+			Unhealthy: lacks, Since: since, UnavailableSince: unavailableSince(machine),
+			Departure: departure(machine, own, seen.domains), Leave: rollout.LeaveOf(machine),
 		})
 	}
 	seen.state.Pools = append(seen.state.Pools, pool)
@@ -216,6 +216,16 @@ func availableAt(machine *clusterv1.Machine) time.Time {
 	}
 	ready := conditions.Get(machine, clusterv1.MachineReadyCondition).LastTransitionTime
 	return ready.Add(time.Duration(ptr.Deref(machine.Spec.MinReadySeconds, 0)) * time.Second)
+}
+
+// unavailableSince is since when Cluster API does not take a Machine for Available; zero while it does, and where it
+// says nothing.
+func unavailableSince(machine *clusterv1.Machine) time.Time {
+	c := conditions.Get(machine, clusterv1.MachineAvailableCondition)
+	if c == nil || c.Status == metav1.ConditionTrue {
+		return time.Time{}
+	}
+	return c.LastTransitionTime.Time
 }
 
 // blocked is what Cluster API says keeps it from making Machines; empty when it says nothing. It does so in the message

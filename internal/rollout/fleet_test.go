@@ -54,6 +54,11 @@ func (f *fleet) state() State {
 			}
 		}
 		for _, n := range d.machines {
+			if n.available() {
+				n.unavailable = time.Time{}
+			} else if n.unavailable.IsZero() {
+				n.unavailable = f.now
+			}
 			noHost := ""
 			if n.deleted.IsZero() && n.hosted.IsZero() && !n.admitted.IsZero() && !d.spare() {
 				noHost = fmt.Sprintf("no free host matches: %d in use", d.capacity)
@@ -62,7 +67,7 @@ func (f *fleet) state() State {
 			p.Machines = append(p.Machines, Machine{Succession: d.succession(n), NoHost: noHost, NeedsUpdate: n.needsUpdate, Returns: !n.hosted.IsZero() && !n.holdsOn,
 				Name: n.name, Created: n.created, Outdated: n.template != d.template,
 				Deleting: !n.deleted.IsZero(), Hosted: !n.hosted.IsZero(), Admitted: n.admitted, Gated: n.gated, Joined: n.joined,
-				Unhealthy: n.lacks(), HostFailed: n.hostFailed, Since: n.healthy, Available: n.available(), Departure: d.departure(n), Leave: n.leave(f)})
+				Unhealthy: n.lacks(), HostFailed: n.hostFailed, Since: n.healthy, Available: n.available(), UnavailableSince: n.unavailable, Departure: d.departure(n), Leave: n.leave(f)})
 		}
 		s.Pools = append(s.Pools, p)
 	}

@@ -248,7 +248,7 @@ func TestDrainsThatAreHeldKeepNoHostForEver(t *testing.T) {
 			for _, d := range f.pools {
 				d.capacity = max(d.capacity, d.replicas)
 			}
-			f.heal()
+			f.heal(true)
 			f.policy.ContinueAfter = f.result.PausedAfter
 			f.step(t)
 			if f.settled() {

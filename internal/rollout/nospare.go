@@ -4,6 +4,7 @@
 package rollout
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -55,6 +56,49 @@ func (p *planner) makeWay(pool *rules) {
 				Reason: Outdated, Message: "it is of an earlier template and finds no host: a new one has its place"})
 			return
 		}
+	}
+	p.discard(pool, full)
+}
+
+// discard deletes an outdated Machine that is broken where nothing but its end lets a new one be admitted: the policy
+// has less surge than the MachineDeployment. Cluster API takes none while that new one is not available
+// (reconcileDeadlockBreaker in machinedeployment_rollout_rollingupdate.go), and remediates none that is outdated
+// (reconcileUnhealthyMachines in machineset_controller.go). It may be mended for as long as a Machine may take.
+func (p *planner) discard(pool *rules, full func(Decision) bool) {
+	goesOn := func(m Machine) bool {
+		s := m.stage()
+		return s == inFlight || s == leaves || s == counts && m.Unhealthy == "" && !m.inService()
+	}
+	if slices.ContainsFunc(pool.Machines, goesOn) || pool.frees(pool.Replicas) {
+		return
+	}
+	broken := slices.DeleteFunc(pool.old(), func(m *Machine) bool {
+		return m.stage() != outdated || !m.Hosted || m.Joined && m.Unhealthy == "" || m.UnavailableSince.IsZero()
+	})
+	if len(broken) == 0 {
+		return
+	}
+	since := func(m *Machine) time.Time {
+		if since, _ := pool.awaited(*m); since.After(m.UnavailableSince) {
+			return since
+		}
+		return m.UnavailableSince
+	}
+	first := slices.MinFunc(broken, func(a, b *Machine) int { return since(a).Compare(since(b)) })
+	says := fmt.Sprintf("is of an earlier template and not available since %s (%s)", utc(since(first)),
+		cmp.Or(first.Unhealthy, noNode))
+	if end := since(first).Add(p.replacementTakes()); p.now.Before(end) {
+		p.again(end.Sub(p.now))
+		for i := range p.result.Decisions {
+			if d := &p.result.Decisions[i]; full(*d) {
+				d.Message += fmt.Sprintf(". Machine %s %s: it is deleted at %s unless it is well", first.Name, says, utc(end))
+			}
+		}
+		return
+	}
+	if !pool.unguarded(first) {
+		p.result.Decisions = append(p.result.Decisions, Decision{Pool: pool.Name, Machine: first.Name, Action: Delete,
+			Reason: Outdated, Message: "it " + says + ": a new one has its place"})
 	}
 }
 

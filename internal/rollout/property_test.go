@@ -150,8 +150,9 @@ func (f *fleet) disturb(t *rapid.T) {
 	}
 }
 
-// heal what fell ill, which a person or a health check does.
-func (f *fleet) heal() {
+// heal what fell ill, which a person does; a health check has Cluster API replace nothing that is outdated
+// (reconcileUnhealthyMachines in core/reconcilers/machineset/machineset_controller.go).
+func (f *fleet) heal(outdated bool) {
 	if f.idle {
 		f.idle, f.resumed = false, f.now
 	}
@@ -162,7 +163,7 @@ func (f *fleet) heal() {
 	}
 	for _, d := range f.pools {
 		for _, n := range d.machines {
-			if n.ill != "" {
+			if n.ill != "" && (outdated || n.template == d.template) {
 				n.ill, n.healthy = "", f.now
 			}
 			n.protected, n.hanging, n.unreachable = false, false, false
@@ -482,8 +483,9 @@ func TestRolloutsEndWhateverHappens(t *testing.T) {
 				f.policy.ContinueAfter = f.result.PausedAfter
 			}
 		}
+		outdated := rapid.Bool().Draw(t, "healsOutdated")
 		for range 2000 {
-			f.heal()
+			f.heal(outdated)
 			f.policy.ContinueAfter = f.result.PausedAfter
 			step()
 			if f.settled() {

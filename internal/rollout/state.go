@@ -116,6 +116,8 @@ type Machine struct {
 	Available bool
 	// AvailableAt is when its minReadySeconds are over; zero while it is not Ready.
 	AvailableAt time.Time
+	// UnavailableSince is since when it is not Available; zero while it is, and where that is not known.
+	UnavailableSince time.Time
 	Departure
 	Succession
 	// Leave is how the Machine leaves.

@@ -90,6 +90,8 @@ type node struct {
 	gated    bool
 	joined   bool
 	ill      string
+	// unavailable is since when it is not available.
+	unavailable time.Time
 	// hostFailed says why its host is not provisioned.
 	hostFailed string
 	// domain of its host.

@@ -156,7 +156,7 @@ func TestNothingCountsThatLooksDidNotProve(t *testing.T) {
 		}
 		f.looks.finding, f.looks.flapping = "", false
 		for range 4000 {
-			f.heal()
+			f.heal(true)
 			f.policy.ContinueAfter = f.result.PausedAfter
 			f.validatedStep(t, enough)
 			if f.settled() {
