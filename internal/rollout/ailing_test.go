@@ -42,8 +42,8 @@ func TestAnOutdatedMachineThatIsBrokenMakesRoom(t *testing.T) {
 	}
 	leaver := old("leaver", "")
 	leaver.Deleting, leaver.Leave.PreDrain = true, true
-	drained := leaver
-	drained.Leave.PreDrain = false
+	drained, illLeaver := leaver, leaver
+	drained.Leave.PreDrain, illLeaver.Unhealthy = false, "ill"
 	more := func(surge int) string {
 		return fmt.Sprintf("%d Machines for 3 replicas, and %d more may be: one has to leave first", 3+surge, surge)
 	}
@@ -83,10 +83,14 @@ func TestAnOutdatedMachineThatIsBrokenMakesRoom(t *testing.T) {
 		"it is well": {goes("b", func(m *Machine) {
 			m.Unhealthy, m.Available = "", true
 		}), "", full},
-		"one counts and is not available yet": {goes("counted", func(m *Machine) { m.Available = false }), "", full},
-		"one is on its way":                   {also(Machine{Name: "flies", Hosted: true, Gated: true}), "", more(2)},
-		"one is drained":                      {also(drained), "", more(2)},
-		"enough are available":                {also(old("d", "")), "", more(2)},
+		"one counts and is not available yet":       {goes("counted", func(m *Machine) { m.Available = false }), "", full},
+		"one is on its way":                         {also(Machine{Name: "flies", Hosted: true, Gated: true}), "", more(2)},
+		"one is drained":                            {also(drained), "", more(2)},
+		"one that serves waits for its drain":       {also(leaver), deletes, more(2)},
+		"one that is broken waits for its drain":    {also(illLeaver), "", more(2)},
+		"one more is available beside what leaves":  {also(leaver, old("d", "")), deletes, more(3)},
+		"two more are available beside what leaves": {also(leaver, old("d", ""), old("e", "")), "", more(4)},
+		"enough are available":                      {also(old("d", "")), "", more(2)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)

@@ -64,12 +64,15 @@ func (p *planner) makeWay(pool *rules) {
 // has less surge than the MachineDeployment. Cluster API takes none while that new one is not available
 // (reconcileDeadlockBreaker in machinedeployment_rollout_rollingupdate.go), and remediates none that is outdated
 // (reconcileUnhealthyMachines in machineset_controller.go). It may be mended for as long as a Machine may take.
+// What leaves makes room, but for one that serves until what waits for that room does.
 func (p *planner) discard(pool *rules, full func(Decision) bool) {
 	goesOn := func(m Machine) bool {
 		s := m.stage()
-		return s == inFlight || s == leaves || s == counts && m.Unhealthy == "" && !m.inService()
+		return s == inFlight || s == leaves && (!m.Leave.PreDrain || !m.serves()) ||
+			s == counts && m.Unhealthy == "" && !m.inService()
 	}
-	if slices.ContainsFunc(pool.Machines, goesOn) || pool.frees(pool.Replicas) {
+	// Cluster API takes one more for what is available beside those that it deletes already.
+	if slices.ContainsFunc(pool.Machines, goesOn) || pool.frees(pool.Replicas+pool.in(leaves)) {
 		return
 	}
 	broken := slices.DeleteFunc(pool.old(), func(m *Machine) bool {
