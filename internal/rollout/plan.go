@@ -432,7 +432,7 @@ func (p *planner) stillLate(pool *rules, m Machine) bool {
 // stalls notes a Machine that takes longer than it may (C16).
 func (p *planner) stalls(pool *rules, m Machine, why string) {
 	deadline := seconds(p.policy.DeadlineSeconds)
-	if deadline == 0 || m.Admitted.IsZero() {
+	if deadline == 0 {
 		return
 	}
 	since, was := pool.awaited(m)

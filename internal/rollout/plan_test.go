@@ -539,7 +539,12 @@ func TestWhatTakesTooLong(t *testing.T) {
 		"it finds no host, and another template came": {func(_ *State, m *Machine) {
 			m.Joined, m.NoHost, m.Outdated, m.Unhealthy = false, "none is free", true, "it has no host"
 		}, b + "it has no host"},
-		"it was not admitted": {func(_ *State, m *Machine) { m.Unhealthy, m.Admitted = "ill", time.Time{} }, ""},
+		"it was not admitted": {func(_ *State, m *Machine) {
+			m.Unhealthy, m.Admitted, m.Created = "ill", time.Time{}, eight.Add(-time.Hour)
+		}, "Machine b was made at 2026-11-23T07:00:00Z and does not count yet: ill" + mend},
+		"it was not admitted, and is new": {func(_ *State, m *Machine) {
+			m.Unhealthy, m.Admitted, m.Created = "ill", time.Time{}, eight.Add(time.Second-30*time.Minute)
+		}, ""},
 		"it fell ill long after": {func(s *State, m *Machine) {
 			m.Unhealthy, s.Pools[0].Proofs = "ill", []Proof{{Machine: "b", Since: eight.Add(-50 * time.Minute),
 				Lost: eight.Add(-30 * time.Minute)}}
