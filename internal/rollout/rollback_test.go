@@ -139,6 +139,29 @@ func TestATemplateWithoutAHostIsNotJudged(t *testing.T) {
 	g.Expect(pool.Trial).To(BeZero(), "what is suspended begins anew")
 }
 
+// A drain that fails stops the pool and is no excuse for a template that does not work, which may be what the pods wait
+// for.
+func TestAFailedDrainExcusesNoTemplate(t *testing.T) {
+	g := NewWithT(t)
+	policy := &quoinv1.RolloutPolicySpec{OnFailure: quoinv1.RolloutFailureRollback, DeadlineSeconds: ptr.To[int32](1800),
+		Drain: &quoinv1.RolloutDrain{}}
+	leaves := Machine{Name: "blue-1", Outdated: true, Hosted: true, Joined: true, Deleting: true,
+		Leave: Leave{PreTerminate: true, Began: eight, NodeName: "blue-1"}}
+	fresh := Machine{Name: "blue-3", Hosted: true, Gated: true, Admitted: eight}
+	pool := Pool{Name: "blue", Replicas: 2, Stock: Limits{Surge: 1, Unavailable: 1}, Revision: "new", Completed: "old",
+		Machines: []Machine{leaves, old("blue-2", ""), fresh}}
+	look := func(after time.Duration) Result {
+		result := Plan(State{Pools: []Pool{pool}}, policy, eight.Add(after))
+		pool.Trial = result.Progress[0].Trial
+		return result
+	}
+	g.Expect(look(0).DrainFailed).To(BeEmpty())
+	g.Expect(look(16 * time.Minute).DrainFailed).To(ContainSubstring("blue-1"))
+	g.Expect(pool.Trial).To(Equal(Trial{Revision: "new", Since: eight}))
+	g.Expect(look(30*time.Minute - time.Second).Failures).To(BeEmpty())
+	g.Expect(look(30 * time.Minute).Failures).To(ConsistOf(HaveField("Machine", "blue-3")))
+}
+
 // What a host does says nothing about a template until another one fails too, whichever Machines have them; and what
 // ran against the template since then runs on.
 //
