@@ -90,7 +90,8 @@ func (r revision) changed(to revision) [][]string {
 	return paths
 }
 
-// record keeps templates whose rollout was completed, of MachineDeployments that are set back when another one fails.
+// record keeps templates whose rollout was completed, of MachineDeployments that are set back when another one fails,
+// and forgets what failed before them.
 // It is made while the MachineSet is there, which Cluster API deletes with its last Machine.
 func (r *Reconciler) record(ctx context.Context, seen *observation, status *quoinv1.RolloutPolicyStatus,
 	plan rollout.Result) error {
@@ -98,7 +99,13 @@ func (r *Reconciler) record(ctx context.Context, seen *observation, status *quoi
 	for i, p := range plan.Progress {
 		shown := &status.MachineDeployments[i]
 		set, pool := seen.sets[p.Completed], seen.pools[p.Pool]
-		if !p.RollsBack || shown.Recorded == p.Completed || set == nil {
+		if set == nil {
+			continue
+		}
+		if err := r.endAttempt(ctx, seen, pool, set); err != nil {
+			failures = append(failures, err)
+		}
+		if !p.RollsBack || shown.Recorded == p.Completed {
 			continue
 		}
 		if err := r.keep(ctx, pool, set); err != nil {
@@ -114,6 +121,22 @@ func (r *Reconciler) record(ctx context.Context, seen *observation, status *quoi
 		shown.Recorded = p.Completed
 	}
 	return errors.Join(failures...)
+}
+
+// endAttempt forgets a template that failed once another one was completed than that which was restored.
+func (r *Reconciler) endAttempt(ctx context.Context, seen *observation, of *clusterv1.MachineDeployment,
+	completed *clusterv1.MachineSet) error {
+	mark := rollout.ParseAttempt(of.Annotations[quoinv1.RolledBackAnnotation])
+	if mark.At.IsZero() || mark.Restored == revisionOf(&completed.Spec.Template).digest() {
+		return nil
+	}
+	ended := of.DeepCopy()
+	delete(ended.Annotations, quoinv1.RolledBackAnnotation)
+	if err := r.Client.Patch(ctx, ended, objectpatch.OnlyOf(of)); err != nil {
+		return fmt.Errorf("take annotation %s off MachineDeployment %s: %w", quoinv1.RolledBackAnnotation, of.Name, err)
+	}
+	seen.pools[of.Name] = ended
+	return nil
 }
 
 // keep the template of a MachineSet in a ControllerRevision of its name, which goes with the MachineDeployment.

@@ -70,6 +70,26 @@ func (w *world) tries() {
 	w.reconcile()
 }
 
+// completes a template: its Machines count, and all others are gone.
+func (w *world) completes(version string) {
+	w.t.Helper()
+	blue, machines := w.blue(), &clusterv1.MachineList{}
+	w.adjust(blue, func() { blue.Spec.Template = template(version) })
+	w.Expect(client.IgnoreAlreadyExists(w.client.Create(w.t.Context(), setOf(blue, version)))).To(Succeed())
+	w.Expect(w.client.List(w.t.Context(), machines)).To(Succeed())
+	for i := range machines.Items {
+		w.Expect(w.client.Delete(w.t.Context(), &machines.Items[i])).To(Succeed())
+	}
+	for i := range 2 {
+		name := fmt.Sprintf("%s-%d-%d", version, w.writes, i)
+		w.make(machineOf(name, version), hostedBy(name, "quoin://"+name))
+		w.joins(name)
+	}
+	w.clock.Step(time.Hour)
+	w.reconcile()
+	w.Expect(w.policy().Status.MachineDeployments[0].Completed).To(Equal("blue-" + version))
+}
+
 func (w *world) blue() *clusterv1.MachineDeployment {
 	w.t.Helper()
 	blue := &clusterv1.MachineDeployment{}
@@ -207,6 +227,25 @@ func TestATemplateIsSetBackOnce(t *testing.T) {
 		Equal(quoinv1.RollbackRefusedReason))
 	w.Expect(w.message(quoinv1.RolloutPolicyRolledBackCondition)).To(ContainSubstring("is there again"))
 	w.Expect(w.recorded()).To(ContainElement(HavePrefix("Warning RollbackRefused")))
+}
+
+// When another template is completed, what failed before it and what was restored are forgotten: either may come again.
+func TestACompletedTemplateEndsAnAttempt(t *testing.T) {
+	for _, every := range []int{0, 1, 2} {
+		t.Run(fmt.Sprint("killed at every write of ", every), func(t *testing.T) {
+			w := failing(t, func(write int) bool { return every > 0 && write%every == 0 && write < 100 })
+			w.completes("v3")
+			w.Expect(w.blue().Annotations).NotTo(HaveKey(quoinv1.RolledBackAnnotation))
+			w.completes("v1")
+			w.Expect(conditions.GetReason(w.policy(), quoinv1.RolloutPolicyRolledBackCondition)).To(
+				Equal(quoinv1.NothingRolledBackReason))
+			w.tries()
+			w.Expect(w.blue().Spec.Template.Spec.Version).To(Equal("v1"))
+			w.Expect(conditions.IsTrue(w.policy(), quoinv1.RolloutPolicyRolledBackCondition)).To(BeTrue())
+			w.completes("v1")
+			w.Expect(w.blue().Annotations).To(HaveKey(quoinv1.RolledBackAnnotation), "it is what was restored")
+		})
+	}
 }
 
 // What another one writes again and again, what a topology makes, what needs something that is gone, and what an

@@ -33,6 +33,11 @@ type rollbacks struct {
 // rollBack sets templates back that failed, where nothing speaks against it.
 func (f *fleet) rollBack() {
 	var text strings.Builder
+	for _, p := range f.result.Progress {
+		if d := f.pool(p.Pool); p.Completed != "" && p.Completed != d.rolls.mark.Restored {
+			d.rolls.mark = Attempt{} // another template was completed
+		}
+	}
 	for _, failure := range f.result.Failures {
 		d := f.pool(failure.Pool)
 		way := Way{Cluster: "prod", Topology: d.rolls.topology, Present: fmt.Sprint(d.template), Recorded: failure.To,

@@ -6,7 +6,8 @@ package v1alpha1
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 // RolledBackAnnotation on a MachineDeployment says that its template failed and the one before was restored: the time,
-// digests of both, and what failed. It is written together with the template.
+// digests of both, and what failed. It is written together with the template, and taken off when another one than that
+// which was restored is completed.
 const RolledBackAnnotation = "quoin.cluster.x-k8s.io/rolled-back"
 
 const (
