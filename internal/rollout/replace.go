@@ -120,7 +120,7 @@ func (l *leaver) unreplaced(m Machine, end time.Time) string {
 	switch {
 	case !m.serves():
 		return "it does not serve"
-	case pool.rolling():
+	case pool.rolling() && !pool.stuck():
 		return "its MachineDeployment is rolled out"
 	case pool.suspended != "":
 		return pool.suspended

@@ -72,8 +72,12 @@ func TestWhatTakesThePlaceOfAMachine(t *testing.T) {
 	}{
 		"it serves": {func(*State, *Machine) {}, Replace, "another Machine is made in its place"},
 		"it is ill": {func(_ *State, m *Machine) { m.Unhealthy = "ill" }, Drain, none + "it does not serve"},
-		"another one is to be replaced": {func(s *State, _ *Machine) { s.Pools[0].Machines[0].NeedsUpdate = "old" },
-			Drain, none + "its MachineDeployment is rolled out"},
+		"another one is to be replaced": {func(s *State, _ *Machine) {
+			s.Pools[0].Machines[0].NeedsUpdate, s.Pools[0].Stock.Unavailable = "old", 1
+		}, Drain, none + "its MachineDeployment is rolled out"},
+		"another one is, and may not be missing": {func(s *State, _ *Machine) {
+			s.Pools[0].Machines[0].NeedsUpdate, s.Pools[0].Stock.Surge = "old", 1
+		}, Replace, "another Machine is made in its place"},
 		"its pool is left alone": {func(s *State, _ *Machine) { s.Pools[0].Paused = true }, Drain,
 			none + "the MachineDeployment is paused"},
 		"the control plane is ill": {func(s *State, _ *Machine) { s.Unhealthy = "etcd" }, Drain,
