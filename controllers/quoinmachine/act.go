@@ -19,6 +19,7 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/placement"
 )
 
@@ -171,6 +172,8 @@ func (r *Reconciler) writeClaim(
 	// this one, in a stale copy of these objects, knows a lower number and changes nothing on the host any more.
 	host.Spec.ClaimGeneration++
 	host.Spec.ManagedBy = string(host.UID)
+	// What had the host before was marked, and nobody carried that to it.
+	delete(host.Annotations, quoinv1.NeedsUpdateAnnotation)
 	if err := r.Client.Update(ctx, host); err != nil {
 		if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 			v.obstacle = &obstacle{infrav1.MachineWaitingForHostReason,

@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
 )
 
 func TestAClaimRaisesTheGenerationOfTheHostInOneWriteWithTheConsumer(t *testing.T) {
@@ -40,6 +41,23 @@ func TestAClaimRaisesTheGenerationOfTheHostInOneWriteWithTheConsumer(t *testing.
 
 	w.reconcile("m1")
 	w.g.Expect(w.host("h1").Spec.ClaimGeneration).To(BeEquivalentTo(7), "a claim is raised once")
+}
+
+// A mark that was set while another Machine had the host, or none, is not for the one that claims it.
+func TestAClaimTakesAnEarlierMarkOffTheHost(t *testing.T) {
+	machine, quoinMachine := owned("m1", uid1)
+	free := host("h1", "")
+	free.Annotations = map[string]string{quoinv1.NeedsUpdateAnnotation: "kernel", "example.com/rack": "7"}
+	w := newWorld(t, cluster(), machine, quoinMachine, free)
+	w.reconcile("m1")
+	w.g.Expect(w.host("h1").Spec.ConsumerRef.Name).To(Equal("m1"))
+	w.g.Expect(w.host("h1").Annotations).To(Equal(map[string]string{"example.com/rack": "7"}))
+
+	marked := w.host("h1")
+	marked.Annotations[quoinv1.NeedsUpdateAnnotation] = ""
+	w.g.Expect(w.client.Update(t.Context(), marked)).To(Succeed())
+	w.reconcile("m1")
+	w.g.Expect(w.host("h1").Annotations).To(HaveKey(quoinv1.NeedsUpdateAnnotation), "that one is for it")
 }
 
 func TestTheFirstClaimOfAHostIsOfGenerationOne(t *testing.T) {

@@ -4,8 +4,8 @@
 package v1alpha1
 
 // NeedsUpdateAnnotation has the Machine replaced that carries it, or whose Node or QuoinHost does, although it is at
-// the present template. Its value is shown to people. On a QuoinHost it is moved to the Machine, and in a template it
-// marks nobody.
+// the present template. Its value is shown to people. On a QuoinHost it is moved to the Machine, or ends
+// with the next claim, and in a template it marks nobody.
 const NeedsUpdateAnnotation = "quoin.cluster.x-k8s.io/needs-update"
 
 // RolloutWithoutSpare says what a rollout does when a new Machine finds no free host.
