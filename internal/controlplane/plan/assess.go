@@ -63,7 +63,7 @@ func (s facts) firstStep() controlplane.Step {
 	if step := refuseStale(s); step != nil {
 		return *step
 	}
-	step := s.first(tearDown, restore, leave, facts.steadyState)
+	step := s.awaitElection(s.first(tearDown, restore, leave, facts.steadyState), "")
 	switch {
 	case step == nil:
 		return controlplane.Step{Kind: controlplane.Done, RecheckAfter: controlplane.RecheckIdle}

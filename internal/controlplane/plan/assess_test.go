@@ -353,6 +353,8 @@ func parseLine(t *testing.T, d *datadriven.TestData, s *controlplane.State, word
 				member.Healthy, member.Problem, member.Progress = false, "it completes no read through the quorum", 7
 			case "silent":
 				member.Silent, _ = time.ParseDuration(value)
+			case "lagging":
+				member.Lag = quorum.DefaultMaxLag + 1
 			case "full":
 				member.Healthy, member.Full, member.Problem = false, true, "alarm NOSPACE, its database is full: "+quorum.MakeRoom
 			case "marked":

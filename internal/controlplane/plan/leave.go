@@ -86,7 +86,7 @@ func besideRelease(s facts, deleting []controlplane.Machine, wait *controlplane.
 			if step := dropIll(s); step != nil {
 				return step
 			}
-			if step := s.remediateBy(s.castsNoVote); step != nil && step.Waiting() {
+			if step := s.awaitElection(s.remediateBy(s.castsNoVote), ""); step != nil && step.Waiting() {
 				wait.Message += ". " + step.Message
 			}
 		}
@@ -108,10 +108,11 @@ func besideRelease(s facts, deleting []controlplane.Machine, wait *controlplane.
 
 // next is the next step of the departure of the Machine.
 func (s facts) next(machine controlplane.Machine) *controlplane.Step {
+	step := finalize
 	if machine.DrainHook {
-		return approveDrain(s, machine)
+		step = approveDrain
 	}
-	return finalize(s, machine)
+	return s.awaitElection(step(s, machine), "Machine "+machine.Name+" is being deleted but kept: ")
 }
 
 // deletingMachines are those that are being deleted and not gone yet. What was begun is ended first. Of the others the
@@ -305,7 +306,7 @@ func unblock(s facts, kept []*controlplane.Step) *controlplane.Step {
 	}) {
 		return nil
 	}
-	if s.first(reportQuorumLoss, requireReachability) != nil {
+	if s.electing() || s.first(reportQuorumLoss, requireReachability) != nil {
 		return nil
 	}
 	orphaned := dropOrphanedMembers(s)

@@ -133,6 +133,29 @@ func reportQuorumLoss(s facts) *controlplane.Step {
 	return nil
 }
 
+// electing reports whether etcd may be electing a leader, or its list was merely not confirmed in time.
+func (s facts) electing() bool {
+	return s.Initialized && s.StackedEtcd && s.Etcd.Known && !s.Etcd.Agreed && s.ElectionGrace > 0
+}
+
+// membersAwaited are the reasons of waits for members, of which a person may be advised to give one up.
+var membersAwaited = []string{controlplane.ReasonMachineNotReady, controlplane.ReasonQuorum,
+	controlplane.ReasonMemberWithoutMachine, controlplane.ReasonAddonImages}
+
+// awaitElection has a wait for members be one for the election while there may be one: which of them works is not known
+// before, so nobody is advised to give one up. meanwhile begins the sentence.
+func (s facts) awaitElection(step *controlplane.Step, meanwhile string) *controlplane.Step {
+	if step == nil || step.Kind != controlplane.Wait || !s.electing() ||
+		step.Operation != controlplane.Remediate && !slices.Contains(membersAwaited, step.Reason) {
+		return step
+	}
+	waits := *step
+	waits.Reason = controlplane.ReasonQuorumLost
+	waits.Message = fmt.Sprintf("%setcd did not confirm its list of members. So it is for a moment whenever it elects a "+
+		"leader: it is waited for, for %s, until the quorum is said to be lost", meanwhile, s.ElectionGrace)
+	return &waits
+}
+
 // quorumLoss says that etcd has no quorum; nil when it has one, or when that is not known.
 func (s facts) quorumLoss() *controlplane.QuorumLoss {
 	if !s.Initialized || !s.StackedEtcd || !s.Etcd.Known || s.Etcd.Agreed {

@@ -4,14 +4,17 @@
 package plan
 
 import (
+	"cmp"
 	"strings"
 	"testing"
 	"time"
 
 	. "github.com/onsi/gomega"
+	"pgregory.net/rapid"
 
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/quorum"
+	"github.com/quoin-dev/cluster-api-provider-quoin/test/rapidtest"
 )
 
 // Who stays leads before who leaves, then who is up to date, then who is younger.
@@ -191,6 +194,28 @@ func TestAQuorumThatAgreesOnNothingIsLost(t *testing.T) {
 		s.Etcd.Agreed = true
 		g.Expect(facts{s}.quorumLoss()).To(BeNil(), name+", and somebody agrees")
 	}
+}
+
+// While etcd may be electing a leader nobody knows who survives, whoever looks healthy: no wait advises to have a
+// Machine replaced, or a member removed. What a person has asked for goes on.
+func TestNobodyIsGivenUpWhileEtcdMayBeElecting(t *testing.T) {
+	rapidtest.CheckAll(t, 20000, func(t *rapid.T) {
+		s := anyState(t)
+		s.Etcd.Agreed, s.ElectionGrace = false, time.Minute
+		step := Assess(s).Step
+		if !s.Initialized || !s.Etcd.Known || !s.StackedEtcd || step.Operation == controlplane.Delete ||
+			step.Operation == controlplane.Recover {
+			return
+		}
+		for _, advice := range []string{replaced, "remove-etcd-member"} {
+			if step.Waiting() && strings.Contains(step.Message, advice) {
+				t.Fatalf("%s advises %s, of\n%+v", tell(step), advice, s)
+			}
+		}
+		if wrong := cmp.Or(incomplete(s, step), endless(step)); wrong != "" {
+			t.Fatalf("%s, of\n%+v", wrong, s)
+		}
+	})
 }
 
 // Where no Machine runs what is missing, its host may be well and have the quorum with others: that is said before a
