@@ -112,7 +112,8 @@ func (s *summary) setRecovering() {
 	}
 	id := s.controlPlane.Spec.Recovery.ID
 	switch state := observe.Recorded(s.controlPlane).State; {
-	case s.outcome.Operation == controlplane.Recover && s.outcome.Kind == controlplane.Refuse:
+	case s.outcome.Operation == controlplane.Recover &&
+		(s.outcome.Kind == controlplane.Refuse || s.outcome.Reason == controlplane.ReasonQuorumLost):
 		s.set(condition, metav1.ConditionFalse, s.outcome.Reason, sentence(s.outcome.Message))
 	case state == controlplane.RecoveryComplete:
 		s.set(condition, metav1.ConditionFalse, controlplane.ReasonRecovered, fmt.Sprintf("Recovery %s is complete", id))

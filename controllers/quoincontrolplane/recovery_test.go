@@ -4,8 +4,10 @@
 package quoincontrolplane
 
 import (
+	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	. "github.com/onsi/gomega"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -17,10 +19,31 @@ import (
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/steady"
 )
 
-// lostQuorum is a control plane of three of which no member sees a leader, and whose hosts are claimed and answer.
+// lostQuorum is a control plane of three of which no member sees a leader, for so long that it is no election, and
+// whose hosts are claimed and answer.
 func lostQuorum(t *testing.T) (*world, []string) {
+	t.Helper()
+	w, names := losesQuorum(t)
+	w.passElection()
+	return w, names
+}
+
+// passElection lets so much time pass that etcd would have elected a leader.
+func (w *world) passElection() {
+	w.t.Helper()
+	w.once()
+	start := time.Now()
+	w.clockAhead += time.Minute
+	ahead, elapsed := w.clockAhead, func() time.Duration { return time.Since(start) }
+	w.r.Clock = steady.From(func() time.Time { return start.Add(ahead + elapsed()) }, elapsed)
+	w.once()
+}
+
+// losesQuorum is one of which no member sees a leader just now.
+func losesQuorum(t *testing.T) (*world, []string) {
 	t.Helper()
 	w, names := three(t)
 	w.etcd.noQuorum = true
@@ -185,7 +208,7 @@ func TestARecoveryGoesByObjectsThatLostTheirStatus(t *testing.T) {
 		g.Expect(w.mgmt.Status().Update(t.Context(), infra)).To(Succeed())
 	}
 	w.once() // sets the condition Paused
-	w.once()
+	w.passElection()
 	g.Expect(w.plane().Status.Operation.WaitingOn).To(ContainSubstring("QuorumLost"))
 	w.recover("r1", names[0], names[1], names[2])
 	for range 5 {
@@ -237,6 +260,33 @@ func TestFailuresDoNotHoldUpARecovery(t *testing.T) {
 	g.Expect(w.order(names[0])).To(Equal("Survive n-" + names[0]))
 }
 
+// Neither an election nor a reading that failed begins a recovery. When it stays so, one begins.
+func TestARecoveryAwaitsAnElection(t *testing.T) {
+	for name, unread := range map[string]error{"nobody agrees": nil, "nobody answers": errors.New("no member answered")} {
+		t.Run(name, func(t *testing.T) {
+			w, names := losesQuorum(t)
+			g := w.g
+			w.etcd.err = unread
+			w.recover("r1", names[0], names[1], names[2])
+			for range 5 {
+				w.once()
+			}
+			g.Expect(w.order(names[1]) + w.order(names[2])).To(BeEmpty())
+			g.Expect(w.plane().Annotations).NotTo(HaveKey(controlplanev1.RecoveryAnnotation))
+			g.Expect(w.condition(controlplanev1.ControlPlaneRecoveringCondition)).To(And(
+				HaveField("Status", metav1.ConditionFalse), HaveField("Reason", controlplanev1.QuorumLostReason),
+				HaveField("Message", ContainSubstring("it is waited for, for 1m0s"))))
+			w.passElection()
+			for range 4 {
+				w.once()
+			}
+			g.Expect(w.order(names[1])).To(Equal("Stop "))
+			g.Expect(w.order(names[2])).To(Equal("Stop "))
+			g.Expect(w.condition(controlplanev1.ControlPlaneRecoveringCondition).Status).To(Equal(metav1.ConditionTrue))
+		})
+	}
+}
+
 func TestARecoveryThatIsNeedlessIsVoidForGood(t *testing.T) {
 	w, names := lostQuorum(t)
 	g := w.g
@@ -250,6 +300,7 @@ func TestARecoveryThatIsNeedlessIsVoidForGood(t *testing.T) {
 	}
 	g.Expect(w.order(names[1])).To(BeEmpty())
 	w.recover("r2", names[0], names[1], names[2])
+	w.passElection()
 	for range 3 {
 		w.once()
 	}

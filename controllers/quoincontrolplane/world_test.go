@@ -70,6 +70,8 @@ type world struct {
 	refuseApply bool
 	// failDelete makes the next deletion of a Machine fail.
 	failDelete bool
+	// clockAhead is how far the clock of the test was set ahead.
+	clockAhead time.Duration
 	// onPatchStatus is called before each patch of a status.
 	onPatchStatus func(client.Object)
 	r             *Reconciler

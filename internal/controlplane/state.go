@@ -52,8 +52,9 @@ type State struct {
 	// OrphanedMemberTimeout is how long a voter without a Machine must have been silent until it is removed. Nobody asks
 	// its host, which may be starting again.
 	OrphanedMemberTimeout time.Duration
-	// ElectionGrace is how long a quorum of etcd that is away is waited for until it is said to be lost, because etcd may
-	// be electing a leader; zero once it was away for so long, or is said to be lost.
+	// ElectionGrace is how long a quorum of etcd that is away is waited for until it is said to be lost, or a recovery
+	// begins, because etcd may be electing a leader; zero once it was away for so long, or is said to be lost. Where etcd
+	// cannot be read, it is away from the first reading that showed none.
 	ElectionGrace time.Duration
 	// DrainInGrace: a drain looks skipped, and Cluster API may yet say that it was none.
 	DrainInGrace bool

@@ -34,6 +34,8 @@ type Past struct {
 	Unhealthy Since[Standstill]
 	// NoQuorum says since when no quorum of etcd's voters has agreed to anything.
 	NoQuorum Since[struct{}]
+	// NoneSeen says since when no reading of etcd has shown a quorum, those that failed included.
+	NoneSeen Since[struct{}]
 	// Undrained says since when the drains of Machines, by their names, look skipped.
 	Undrained Since[string]
 	// Ahead says since when times that were written down, as seconds of Unix, are seen to lie ahead of the clock, which
@@ -69,8 +71,8 @@ func (h *History) Remember(controlPlane types.UID, past Past) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	delete(h.past, controlPlane)
-	if len(past.Unhealthy.since)+len(past.NoQuorum.since)+len(past.Undrained.since)+len(past.Ahead.since) == 0 &&
-		past.Snapshot == (Request{}) {
+	if len(past.Unhealthy.since)+len(past.NoQuorum.since)+len(past.NoneSeen.since)+len(past.Undrained.since)+
+		len(past.Ahead.since) == 0 && past.Snapshot == (Request{}) {
 		return
 	}
 	if h.past == nil {

@@ -258,11 +258,18 @@ func noteNoQuorum(
 	if !m.Known {
 		return past, 0
 	}
-	var lost []struct{}
-	if !m.Agreed {
-		lost = append(lost, struct{}{})
+	return noteWhile(past, !m.Agreed, now)
+}
+
+// noteWhile returns since when something is so, and for how long by now.
+func noteWhile(
+	past history.Since[struct{}], so bool, now time.Time,
+) (since history.Since[struct{}], lasts time.Duration) {
+	var parts []struct{}
+	if so {
+		parts = append(parts, struct{}{})
 	}
-	since = past.Note(now, lost)
+	since = past.Note(now, parts)
 	if first, noted := since.Of(struct{}{}); noted {
 		lasts = now.Sub(first)
 	}
@@ -272,6 +279,25 @@ func noteNoQuorum(
 // lossGrace is how long a quorum may be away, as while etcd elects, until it is said to be lost. It is counted from the
 // reading that missed it first: the condition may have been False for days beside one dead member.
 const lossGrace = time.Minute
+
+// awaitQuorum says for how long a quorum that is away is waited for, by since when readings have shown that there is
+// none, and since when none has shown one, and returns both as they are now. By the second a recovery begins where no
+// member answers at all. It does not say that a quorum is lost: a manager that reaches etcd again may meet an election.
+func (o *Observation) awaitQuorum(
+	lost, noneSeen history.Since[struct{}],
+) (lostSince, noneSeenSince history.Since[struct{}]) {
+	etcd, at := o.State.Etcd, o.Etcd.ReadAt
+	if at.IsZero() {
+		at = o.At
+	}
+	lost, away := noteNoQuorum(lost, etcd, at)
+	noneSeen, unseen := noteWhile(noneSeen, o.State.StackedEtcd && !etcd.Agreed, at)
+	if !etcd.Known {
+		away = unseen
+	}
+	o.State.ElectionGrace = o.electionGrace(away)
+	return lost, noneSeen
+}
 
 // electionGrace is how long a quorum that is away for so long by now is waited for until it is said to be lost; zero
 // when it is. What is said already stays, also after a restart, which forgets since when it has been so.

@@ -4,6 +4,7 @@
 package observe
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -11,6 +12,7 @@ import (
 	. "github.com/onsi/gomega"
 	gomegatypes "github.com/onsi/gomega/types"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clocktesting "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util/conditions"
@@ -228,6 +230,37 @@ func TestAQuorumIsAwayFromTheFirstReadingThatMissedIt(t *testing.T) {
 	away(time.Hour+8*time.Minute, of(true, true, false, false))
 	g.Expect(away(time.Hour+9*time.Minute, lost)).To(BeZero(), "who agrees has a quorum, whoever looks ill")
 	g.Expect(away(3*time.Hour, lost)).To(BeZero())
+}
+
+// How long a quorum is waited for counts from the reading that missed it first. Where no member answers, from the first
+// that showed none: a recovery may be asked for all the same. One that fails says nothing of the election that the next
+// one meets.
+func TestWhereNobodyAnswersAQuorumIsWaitedForAsLong(t *testing.T) {
+	g := NewWithT(t)
+	past, start := history.Past{}, time.Now()
+	grace := func(at time.Duration, answers, agreed bool) (wait time.Duration) {
+		read := threeMembers()
+		read.Cluster, read.At, read.Etcd.ReadAt = &clusterv1.Cluster{}, start.Add(at), start.Add(at)
+		read.clock, read.Etcd.Cluster.Agreed = clocktesting.NewFakePassiveClock(read.At), agreed
+		if !answers {
+			read.Etcd.Err = errors.New("no member answered")
+		}
+		concluded, next := buildState(read, past, Delays{})
+		past = next
+		return concluded.State.ElectionGrace
+	}
+	const no, yes = false, true
+	g.Expect(grace(0, no, no)).To(Equal(time.Minute))
+	g.Expect(grace(59*time.Second, no, no)).To(Equal(time.Minute))
+	g.Expect(grace(60*time.Second, no, no)).To(BeZero())
+	g.Expect(grace(61*time.Second, yes, no)).To(Equal(time.Minute), "it may be electing")
+	g.Expect(grace(62*time.Second, no, no)).To(BeZero(), "nobody has shown a quorum for a minute")
+	g.Expect(grace(121*time.Second, yes, no)).To(BeZero())
+	g.Expect(grace(122*time.Second, yes, yes)).To(Equal(time.Minute))
+	g.Expect(grace(182*time.Second, no, no)).To(Equal(time.Minute))
+	g.Expect(grace(242*time.Second, yes, no)).To(Equal(time.Minute))
+	g.Expect(grace(243*time.Second, no, no)).To(BeZero())
+	g.Expect(grace(3*time.Hour, no, no)).To(Equal(time.Minute), "nobody looked for hours")
 }
 
 // Cluster API tells where it has come to a moment before it tells that it has drained: nothing is evicted for that.

@@ -119,9 +119,7 @@ func buildState(read *Observation, past history.Past, delays Delays) (*Observati
 	o.judgeKubeadm()
 	o.State.DeadMemberTimeout, o.State.OrphanedMemberTimeout = delays.DeadMember, delays.OrphanedMember
 	past.Unhealthy = noteUnhealthy(past.Unhealthy, &o.State.Etcd, o.Etcd.ReadAt)
-	var away time.Duration
-	past.NoQuorum, away = noteNoQuorum(past.NoQuorum, o.State.Etcd, o.Etcd.ReadAt)
-	o.State.ElectionGrace = o.electionGrace(away)
+	past.NoQuorum, past.NoneSeen = o.awaitQuorum(past.NoQuorum, past.NoneSeen)
 	past.PreCreation = o.recallPreCreations(past.PreCreation)
 	past.Undrained, o.State.DrainInGrace = debounceDrains(past.Undrained, o.State.Machines, o.At, delays.SkippedDrain)
 	o.fillAPIServers(delays.APIServerStop)

@@ -102,12 +102,17 @@ func (s facts) restoring(r controlplane.Recovery) *controlplane.Step {
 			r.ID)
 	}
 	if r.State == controlplane.RecoveryAsked || r.State == controlplane.RecoveryFetching {
-		if s.Etcd.Known && s.quorumLoss() == nil {
+		if s.Etcd.Known && s.quorumLoss() == nil && !s.electing() {
 			return nil
 		}
 		if why := s.refuseRecovery(r); why != "" {
 			return s.refusal(controlplane.Recover, controlplane.ReasonRecoveryRefused, "recovery %s is not carried out: %s",
 				r.ID, why)
+		}
+		if s.ElectionGrace > 0 {
+			return s.wait(controlplane.Recover, controlplane.ReasonQuorumLost, "recovery %s has not begun, because no single "+
+				"reading of etcd begins one: it may be electing a leader, or was not reached for a moment. That it has no quorum "+
+				"is believed once it stays so: it is waited for, for %s", r.ID, s.ElectionGrace)
 		}
 		if step := s.fetching(r); step != nil {
 			return step
