@@ -26,9 +26,14 @@ import (
 // again.
 func (s *summary) etcdStatus(before *controlplanev1.EtcdStatus) *controlplanev1.EtcdStatus {
 	count := s.State.Etcd.Count()
+	tolerates := count.Tolerates()
+	if s.lostQuorum() != "" {
+		// However many look healthy: those whose disks hang do.
+		tolerates = min(tolerates, -1)
+	}
 	status := &controlplanev1.EtcdStatus{
-		Voters:       ptr.To(int32(count.Voters)),      //nolint:gosec // a handful
-		Tolerates:    ptr.To(int32(count.Tolerates())), //nolint:gosec // a handful
+		Voters:       ptr.To(int32(count.Voters)), //nolint:gosec // a handful
+		Tolerates:    ptr.To(int32(tolerates)),    //nolint:gosec // a handful
 		Agreed:       ptr.To(s.State.Etcd.Agreed),
 		ObservedTime: metav1.NewTime(s.Etcd.ReadAt.Truncate(time.Second)),
 	}

@@ -17,6 +17,7 @@ import (
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/quoincontrolplane/observe"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/etcd"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/quorum"
 )
@@ -76,6 +77,24 @@ func TestEtcdStatusTellsMembersAndTolerance(t *testing.T) {
 		controlplanev1.EtcdMember{Name: "n-c", ID: "3", Machine: "c", FailureDomain: "zone-c", Role: "Voter",
 			State: "Healthy", Healthy: ptr.To(true), Lag: ptr.To[int64](0), SizeBytes: ptr.To[int64](4096)},
 	))
+}
+
+// Voters whose disks hang look healthy and agree on nothing: once the quorum is said to be lost, none may fail.
+func TestEtcdStatusToleratesNothingWithoutAQuorum(t *testing.T) {
+	for healthy, want := range map[int]int32{3: -1, 2: -1, 1: -1, 0: -2} {
+		g := NewWithT(t)
+		s := withMembers(func(m *observe.Membership) {
+			m.Cluster.Agreed = false
+			for i := range m.Cluster.Members {
+				m.Cluster.Members[i].Answers = i < healthy
+			}
+		})
+		g.Expect(s.etcdStatus(nil).Tolerates).To(HaveValue(BeEquivalentTo(healthy-2)), "an election is no loss")
+		s.assessment.QuorumLoss = &controlplane.QuorumLoss{Message: "etcd has no quorum"}
+		g.Expect(s.etcdStatus(nil).Tolerates).To(HaveValue(Equal(want)), "%d look healthy", healthy)
+		s.State.ElectionGrace = time.Minute
+		g.Expect(s.etcdStatus(nil).Tolerates).To(HaveValue(BeEquivalentTo(healthy-2)), "an election is no loss")
+	}
 }
 
 // A write of status wakes the controller, which reads etcd and writes status.

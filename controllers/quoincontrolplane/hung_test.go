@@ -188,6 +188,7 @@ func (r *realThree) quorumIsSaidToBeLost(assessment controlplane.Assessment) {
 		r.g.Expect(condition.Message).NotTo(ContainSubstring("remediate-machine"), condition.Type)
 	}
 	r.g.Expect(plane.Status.Operation.Message).NotTo(ContainSubstring("remediate-machine"))
+	r.g.Expect(plane.Status.Etcd.Tolerates).To(HaveValue(BeNumerically("<", 0)), "however many look healthy")
 }
 
 // nobodyGoes wants no Machine and no member to have gone, or to be going.
