@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/quorum"
 )
 
 // A Machine that joins is no failure of those that serve: nothing is known of it before its Node, and nothing is
@@ -75,4 +76,21 @@ func TestAvailableSaysWhatIsLacking(t *testing.T) {
 		g.Expect(available()).To(And(HaveField("Status", metav1.ConditionTrue),
 			HaveField("Message", HavePrefix(ill.message))))
 	}
+}
+
+// An alarm CORRUPT outlives its member, and etcd takes no writes until somebody has looked at the data of the others.
+func TestAnAlarmOfAMemberThatIsGoneIsSaid(t *testing.T) {
+	w, _ := three(t)
+	w.etcd.corrupt = []uint64{0xbeef}
+	w.once()
+	w.g.Expect(w.condition(controlplanev1.ControlPlaneEtcdClusterHealthyCondition)).To(And(
+		HaveField("Status", metav1.ConditionFalse), HaveField("Reason", controlplanev1.EtcdMemberUnhealthyReason),
+		HaveField("Message", And(ContainSubstring("member beef, which is not in the list any more"),
+			ContainSubstring(quorum.CheckData)))))
+	for _, member := range w.plane().Status.Etcd.Members {
+		w.g.Expect(member.State).To(Equal("Healthy"), "its data may be whole")
+	}
+	w.etcd.corrupt = nil
+	w.once()
+	w.g.Expect(w.condition(controlplanev1.ControlPlaneEtcdClusterHealthyCondition).Status).To(Equal(metav1.ConditionTrue))
 }

@@ -226,6 +226,9 @@ func (s *summary) setEtcd(keep bool) {
 	if !s.State.Etcd.Agreed {
 		problems = append(problems, "* There is no quorum")
 	}
+	if alarm := s.State.Etcd.Alarm; alarm != "" {
+		problems = append(problems, "* "+sentence(alarm)+": "+quorum.CheckData)
+	}
 	for _, member := range s.State.Etcd.Members {
 		name := cmp.Or(member.Name, fmt.Sprintf("%x", member.ID))
 		switch {

@@ -85,6 +85,8 @@ type fakeEtcd struct {
 	err     error
 	// noQuorum: the list is what one member remembers.
 	noQuorum bool
+	// corrupt are members that are gone, and for which an alarm CORRUPT is raised.
+	corrupt []uint64
 	// reads counts the readings.
 	reads int
 }
@@ -97,7 +99,7 @@ func (f *fakeEtcd) Read(_ context.Context, endpoints []etcd.Endpoint, _ etcd.Cre
 	if len(endpoints) == 0 {
 		return etcd.Cluster{}, errors.New("no endpoints")
 	}
-	return etcd.Cluster{Members: slices.Clone(f.members), Agreed: !f.noQuorum}, nil
+	return etcd.Cluster{Members: slices.Clone(f.members), Agreed: !f.noQuorum, Corrupt: f.corrupt}, nil
 }
 
 func (f *fakeEtcd) MoveLeader(_ context.Context, leader etcd.Endpoint, _ etcd.Credentials, to uint64) error {

@@ -27,6 +27,8 @@ type Cluster struct {
 	Members []Member
 	// Agreed reports whether a quorum confirmed the list; else it is what one member remembers.
 	Agreed bool
+	// Corrupt are the ids of members that are not in the list, and for which an alarm CORRUPT is raised.
+	Corrupt []uint64
 }
 
 // Member of an etcd cluster.
@@ -118,6 +120,7 @@ func (Client) Read(ctx context.Context, endpoints []Endpoint, credentials Creden
 	if err == nil {
 		cluster.askPeers(ctx, endpoints, credentials, answers)
 		cluster.shareNoSpace(answers)
+		cluster.Corrupt = cluster.outlived(answers, pb.AlarmType_CORRUPT)
 	}
 	return cluster, err
 }
@@ -127,18 +130,10 @@ func (Client) Read(ctx context.Context, endpoints []Endpoint, credentials Creden
 // there is one etcd takes no writes of keys, whosever it is (etcdserver/apply/uber_applier.go, restoreAlarms). A voter
 // that does not work is left as it is, because its silence is to be seen and counted.
 //
-// An alarm CORRUPT is not shared, though etcd then reads nothing either. The data of those in the list may be whole,
+// An alarm CORRUPT is not shared, though etcd then takes no writes either. The data of those in the list may be whole,
 // and by it they would count as dead and give no snapshot.
 func (c *Cluster) shareNoSpace(answers []answer) {
-	listed := map[uint64]bool{}
-	for _, member := range c.Members {
-		listed[member.ID] = true
-	}
-	if !slices.ContainsFunc(answers, func(said answer) bool {
-		return slices.ContainsFunc(said.alarms, func(alarm *pb.AlarmMember) bool {
-			return alarm.Alarm == pb.AlarmType_NOSPACE && !listed[alarm.MemberID]
-		})
-	}) {
+	if len(c.outlived(answers, pb.AlarmType_NOSPACE)) == 0 {
 		return
 	}
 	noSpace := pb.AlarmType_NOSPACE.String()
@@ -149,6 +144,20 @@ func (c *Cluster) shareNoSpace(answers []answer) {
 			member.Alarms = append(member.Alarms, noSpace)
 		}
 	}
+}
+
+// outlived are the ids of members that are not in the list, and for which such an alarm is raised.
+func (c *Cluster) outlived(answers []answer, kind pb.AlarmType) []uint64 {
+	var gone []uint64
+	for _, said := range answers {
+		for _, alarm := range said.alarms {
+			if alarm.Alarm == kind && !slices.ContainsFunc(c.Members, func(m Member) bool { return m.ID == alarm.MemberID }) {
+				gone = append(gone, alarm.MemberID)
+			}
+		}
+	}
+	slices.Sort(gone)
+	return slices.Compact(gone)
 }
 
 func askAll(ctx context.Context, endpoints []Endpoint, credentials Credentials) []answer {

@@ -95,6 +95,22 @@ func TestNoSpaceOutlivesItsMember(t *testing.T) {
 		To(Equal(map[string][]string{"a": nil, "b": nil}), "they would count as dead")
 }
 
+// An alarm CORRUPT of a member that is gone is that of nobody who is there, and is seen all the same.
+func TestCorruptOutlivesItsMember(t *testing.T) {
+	g := NewWithT(t)
+	ca, cluster := newAuthority(t), three()
+	cluster.members = cluster.members[:2]
+	const full, corrupt = pb.AlarmType_NOSPACE, pb.AlarmType_CORRUPT
+	cluster.alarms = []*pb.AlarmMember{{MemberID: 2, Alarm: corrupt}, {MemberID: 9, Alarm: corrupt},
+		{MemberID: 3, Alarm: corrupt}, {MemberID: 4, Alarm: full}, {MemberID: 5}}
+	endpoints := []Endpoint{start(t, ca, cluster, 1, "a", "a"), start(t, ca, cluster, 2, "b", "b")}
+	read, err := Client{}.Read(t.Context(), endpoints, credentialsOf(t, ca))
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(read.Corrupt).To(Equal([]uint64{3, 9}))
+	g.Expect(read.Members[0].Alarms).To(Equal([]string{"NOSPACE"}))
+	g.Expect(read.Members[1].Alarms).To(Equal([]string{"CORRUPT", "NOSPACE"}))
+}
+
 // Of those that are there a voter that does not work stays one that is silent, and a learner votes on nothing.
 func TestNoSpaceIsSharedByVotersThatWork(t *testing.T) {
 	g := NewWithT(t)

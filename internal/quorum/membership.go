@@ -21,6 +21,8 @@ type Membership struct {
 	// quorum.
 	Problem     string
 	Contradicts bool
+	// Alarm says which alarm keeps etcd from taking writes although its member is gone; empty when none does.
+	Alarm string
 	// Age of the reading; a verdict by an old one is worth less than none.
 	Age     time.Duration
 	Members []Member
@@ -188,6 +190,10 @@ func (m Membership) mend(fallback string) string {
 
 // MakeRoom is what ends the alarm NOSPACE.
 const MakeRoom = "compact etcd, defragment each member, then disarm the alarm (etcdctl compact, defrag, alarm disarm)"
+
+// CheckData is what ends the alarm CORRUPT of a member that is gone.
+const CheckData = "compare the data of all members (etcdctl endpoint hashkv --cluster), and once they are the same, " +
+	"disarm the alarm (etcdctl alarm disarm)"
 
 // list joins names for a sentence.
 func list(names []string) string {

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -91,6 +92,14 @@ func (o *Observation) Membership() quorum.Membership {
 		return quorum.Membership{Problem: "it was not read"}
 	}
 	result := quorum.Membership{Known: true, Agreed: o.Etcd.Cluster.Agreed}
+	if gone := o.Etcd.Cluster.Corrupt; len(gone) > 0 {
+		ids := make([]string, 0, len(gone))
+		for _, id := range gone {
+			ids = append(ids, strconv.FormatUint(id, 16))
+		}
+		result.Alarm = fmt.Sprintf("alarm CORRUPT is raised for member %s, which is not in the list any more, so etcd takes "+
+			"no writes", strings.Join(ids, ", "))
+	}
 	others := o.unreported()
 	for _, member := range o.Etcd.Cluster.Members {
 		entry := quorum.Member{ID: member.ID, Name: member.Name, Learner: member.Learner, Leader: member.Leader,

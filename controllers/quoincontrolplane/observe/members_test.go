@@ -50,6 +50,17 @@ func threeMembers() *Observation {
 	return o
 }
 
+// By an alarm of a member that is gone nobody is ill.
+func TestAnAlarmOfAMemberThatIsGoneIsNobodys(t *testing.T) {
+	g := NewWithT(t)
+	o := threeMembers()
+	g.Expect(o.Membership().Alarm).To(BeEmpty())
+	o.Etcd.Cluster.Corrupt = []uint64{9, 0xbeef}
+	g.Expect(o.Membership().Alarm).To(Equal("alarm CORRUPT is raised for member 9, beef, which is not in the list any " +
+		"more, so etcd takes no writes"))
+	g.Expect(o.Membership().Count().Healthy).To(Equal(3))
+}
+
 func TestMembershipTellsWhereMembersAre(t *testing.T) {
 	g := NewWithT(t)
 	o := threeMembers()

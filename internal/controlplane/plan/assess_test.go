@@ -277,6 +277,8 @@ func parse(t *testing.T, d *datadriven.TestData) controlplane.State {
 			s.EtcdBehind = value
 		case "no-quorum":
 			s.Etcd.Agreed = false
+		case "alarm":
+			s.Etcd.Alarm = "an alarm is raised for a member that is gone, so etcd takes no writes"
 		case "electing":
 			s.ElectionGrace = time.Minute
 		case "patience":

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/quorum"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew"
 )
 
@@ -19,7 +20,7 @@ func beforeAnything(s facts) *controlplane.Step { return s.first(refuseVersion, 
 // beforeJoin makes what a join needs; nil when it is all there. The images of the version's add-ons go first, while
 // nothing has changed yet: from the first new API server on, every day that they are missing somewhere is a risk.
 func beforeJoin(s facts) *controlplane.Step {
-	return s.first(requireCertificates, fetchAddons, configure)
+	return s.first(requireCertificates, requireWrites, fetchAddons, configure)
 }
 
 // beforeRollout is asked while no Machine is missing: the next one that is replaced may be the first of its version.
@@ -112,6 +113,16 @@ func requireCertificates(s facts) *controlplane.Step {
 	}
 	return s.wait(s.ongoing(), controlplane.ReasonCertificates,
 		"the cluster's certificates are missing, so no Machine can join; "+certificatesSay)
+}
+
+// requireWrites makes nothing while an alarm of a member that is gone keeps etcd from taking writes: each join would
+// fail, and cost a host its reset.
+func requireWrites(s facts) *controlplane.Step {
+	if s.Etcd.Alarm == "" {
+		return nil
+	}
+	return s.wait(s.ongoing(), controlplane.ReasonQuorum, "no Machine can join: %s. What ends that: %s", s.Etcd.Alarm,
+		quorum.CheckData)
 }
 
 // fitStrategy refuses a spec that its strategy cannot roll.

@@ -126,7 +126,7 @@ var endings = map[string][]string{
 	controlplane.ReasonTopologyVersion:  {"condition TopologyReconciled"},
 	controlplane.ReasonStaleClaim:       {"the host knows generation"},
 	controlplane.ReasonQuorum: {"ago and may be back", replaced, "condition Remediating", "is not replaced",
-		"nothing is changed until", quorum.MakeRoom, "Repair ", "Wait until", "Add members first", "Add a host",
+		"nothing is changed until", quorum.MakeRoom, quorum.CheckData, "Repair ", "Wait until", "Add members first", "Add a host",
 		"Delete one Machine", "Bring back", "Remove one of", "another one serves the cluster's API"},
 	controlplane.ReasonMemberWithoutMachine: {"kubectl annotate quoincontrolplane"},
 	controlplane.ReasonRemediationSuspended: {replaced},
