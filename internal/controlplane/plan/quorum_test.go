@@ -133,6 +133,11 @@ func TestWhenAQuorumIsLost(t *testing.T) {
 			dead(s, 0)
 			s.Machines[1].Deleting, s.Machines[1].Hook = true, false
 		}, "", false},
+		// What is said of a host is older than the answer that came through it, and who answers may be part of a quorum.
+		"one that works has a host that was given up": {func(s *controlplane.State) {
+			dead(s, 0)
+			s.Machines[1].Health.Final = "a person gave it up"
+		}, "", false},
 		"one that works is nobody's": {func(s *controlplane.State) {
 			dead(s, 0)
 			s.Etcd.Members[1].Machine = "x"
@@ -169,6 +174,9 @@ func TestAQuorumThatAgreesOnNothingIsLost(t *testing.T) {
 		"the host of one is gone": {func(s *controlplane.State) {
 			s.Etcd.Members[0].Healthy, s.Machines[0].Health.Final = false, "kubeadm failed"
 		}, "A leader is named by b, c, and not by a (its host is gone)", "look first at b, c. It comes back"},
+		"the host of one was given up, and it answers": {func(s *controlplane.State) {
+			s.Machines[0].Health.Final = "a person gave it up"
+		}, "A leader is named by a, b, c", "look first at a, b, c. It comes back"},
 		"there is one alone": {func(s *controlplane.State) { s.Etcd.Members = s.Etcd.Members[:1] },
 			"A leader is named by a", "look first at a. It comes back"},
 		"no Machine runs one that others hear": {func(s *controlplane.State) {
