@@ -47,6 +47,12 @@ func (s *summary) etcdStatus(before *controlplanev1.EtcdStatus) *controlplanev1.
 			entry.Name = entry.ID
 		}
 		taken[entry.Name] = true
+		if member.Failing() && s.State.Etcd.Agreed {
+			entry.SilentSince = metav1.NewTime(s.Etcd.ReadAt.Add(-member.Silent).Truncate(time.Second))
+		}
+		if member.Progress > 0 {
+			entry.Syncs = ptr.To(int64(min(member.Progress, math.MaxInt64))) //nolint:gosec // just bounded
+		}
 		switch {
 		case member.Learner:
 			entry.Role = "Learner"
@@ -73,7 +79,10 @@ func lasting(status *controlplanev1.EtcdStatus) *controlplanev1.EtcdStatus {
 	copied := status.DeepCopy()
 	copied.ObservedTime = metav1.Time{}
 	for i := range copied.Members {
-		copied.Members[i].Lag, copied.Members[i].SizeBytes, copied.Members[i].Problem = nil, nil, ""
+		member := &copied.Members[i]
+		member.Lag, member.SizeBytes, member.Problem = nil, nil, ""
+		// Each time that a slow disk comes further. Who reads an old one sees by Syncs that it did.
+		member.SilentSince, member.Syncs = metav1.Time{}, nil
 	}
 	return copied
 }

@@ -69,7 +69,7 @@ func TestEtcdStatusTellsMembersAndTolerance(t *testing.T) {
 	g.Expect(status.ObservedTime.IsZero()).To(BeFalse())
 	g.Expect(status.Members).To(ConsistOf(
 		controlplanev1.EtcdMember{Name: "ab", ID: "ab", Role: "Learner", State: "Learner", Healthy: ptr.To(false),
-			Problem: "it was not reached"},
+			SilentSince: metav1.NewTime(s.Etcd.ReadAt.Truncate(time.Second)), Problem: "it was not reached"},
 		controlplanev1.EtcdMember{Name: "n-a", ID: "1", Machine: "a", FailureDomain: "zone-a", Role: "Leader",
 			State: "Healthy", Healthy: ptr.To(true), Lag: ptr.To[int64](0), SizeBytes: ptr.To[int64](4096)},
 		controlplanev1.EtcdMember{Name: "n-b", ID: "2", Machine: "b", FailureDomain: "zone-b", Role: "Voter",
@@ -131,7 +131,7 @@ func TestEtcdStatusTellsTheStateThatDecides(t *testing.T) {
 	const deadAfter = 10 * time.Second
 	at := time.Date(2026, 11, 28, 12, 0, 0, 0, time.UTC)
 	read := func(silent time.Duration, member quorum.Member) *summary {
-		s := withMembers(func(m *observe.Membership) { m.ReadAt = at })
+		s := withMembers(func(m *observe.Membership) { m.ReadAt = at.Add(silent) })
 		s.State.DeadMemberTimeout = deadAfter
 		last := &s.State.Etcd.Members[2]
 		last.Healthy, last.Full, last.Unasked, last.Progress, last.Silent =
@@ -140,12 +140,19 @@ func TestEtcdStatusTellsTheStateThatDecides(t *testing.T) {
 	}
 	status := read(0, quorum.Member{}).etcdStatus(nil)
 	g.Expect(status.Members[2].State).To(Equal("Wavering"))
+	g.Expect(status.Members[2].SilentSince.Time).To(Equal(at), "another process goes on from there")
 	for silent := time.Duration(0); silent < deadAfter; silent += time.Second {
 		g.Expect(read(silent, quorum.Member{}).etcdStatus(status)).To(BeIdenticalTo(status), "silent for %s", silent)
 	}
 	dead := read(deadAfter, quorum.Member{}).etcdStatus(status)
 	g.Expect(dead.Members[2].State).To(Equal("Dead"))
-	g.Expect(read(time.Hour, quorum.Member{}).etcdStatus(dead)).To(BeIdenticalTo(dead))
+	g.Expect(read(deadAfter+observedInterval-time.Second, quorum.Member{}).etcdStatus(dead)).To(BeIdenticalTo(dead))
+
+	slow := read(0, quorum.Member{Progress: 7}).etcdStatus(status)
+	g.Expect(slow.Members[2].Syncs).To(HaveValue(BeEquivalentTo(7)))
+	later := read(0, quorum.Member{Progress: 8})
+	later.Etcd.ReadAt = at.Add(time.Second)
+	g.Expect(later.etcdStatus(slow)).To(BeIdenticalTo(slow), "a slow disk comes further all the time")
 
 	for want, member := range map[string]quorum.Member{"Full": {Full: true}, "Unasked": {Unasked: true},
 		"Slow": {Progress: 1}} {

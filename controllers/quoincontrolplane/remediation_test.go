@@ -352,6 +352,30 @@ func TestDeadMemberOnALivingHost(t *testing.T) {
 	g.Expect(w.plane().Status.LastRemediation.Machine).To(Equal(names[1]))
 }
 
+// A manager that starts again ever so often, but looks at least every five minutes, calls a member dead all the same.
+func TestADeadMemberIsReplacedThoughTheManagerRestarts(t *testing.T) {
+	w, names := three(t)
+	g, clock := w.g, clocktesting.NewFakePassiveClock(time.Now())
+	w.r.Clock, w.r.Timings = clock, DefaultTimings()
+	w.silence(names[1])
+	w.host(names[1], func(host *infrav1.QuoinHost) {
+		conditions.Set(host, metav1.Condition{Type: infrav1.HostReachableCondition, Status: metav1.ConditionTrue,
+			Reason:             infrav1.HostReachableReason,
+			LastTransitionTime: metav1.NewTime(time.Now().Add(-time.Hour))})
+	})
+	w.once()
+	for range 2 {
+		clock.SetTime(clock.Now().Add(4 * time.Minute))
+		w.r.history.Forget(w.plane().UID)
+		w.once()
+		g.Expect(w.machine(names[1]).DeletionTimestamp).To(BeNil(), "it may be starting again")
+	}
+	clock.SetTime(clock.Now().Add(4 * time.Minute))
+	w.r.history.Forget(w.plane().UID)
+	w.once()
+	g.Expect(w.machine(names[1]).DeletionTimestamp).NotTo(BeNil())
+}
+
 func otherConditions(machine *clusterv1.Machine, without string) []metav1.Condition {
 	var kept []metav1.Condition
 	for _, condition := range machine.GetConditions() {

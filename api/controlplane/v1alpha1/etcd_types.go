@@ -89,6 +89,16 @@ type EtcdMember struct {
 	// +kubebuilder:validation:MaxLength=1024
 	Problem string `json:"problem,omitempty"`
 
+	// silentSince is since when the member has not been healthy, and has come no further, while others agreed; empty when
+	// that is not so. It goes on where the manager starts again and reads etcd within five minutes.
+	// +optional
+	SilentSince metav1.Time `json:"silentSince,omitempty,omitzero"`
+
+	// syncs is how often a member that hangs had written to its disk when it was last seen to come further, by its own
+	// count.
+	// +optional
+	Syncs *int64 `json:"syncs,omitempty"`
+
 	// lag is how many entries of the log the member has not applied yet that the furthest one has.
 	// +optional
 	Lag *int64 `json:"lag,omitempty"`

@@ -226,6 +226,12 @@ func (in *EtcdMember) DeepCopyInto(out *EtcdMember) {
 		*out = new(bool)
 		**out = **in
 	}
+	in.SilentSince.DeepCopyInto(&out.SilentSince)
+	if in.Syncs != nil {
+		in, out := &in.Syncs, &out.Syncs
+		*out = new(int64)
+		**out = **in
+	}
 	if in.Lag != nil {
 		in, out := &in.Lag, &out.Lag
 		*out = new(int64)

@@ -32,6 +32,8 @@ type History struct {
 type Past struct {
 	// Unhealthy says since when etcd members, by their ids, are not healthy and come no further.
 	Unhealthy Since[Standstill]
+	// Recalled: Unhealthy began with what another process wrote down.
+	Recalled bool
 	// NoQuorum says since when no quorum of etcd's voters has agreed to anything.
 	NoQuorum Since[struct{}]
 	// NoneSeen says since when no reading of etcd has shown a quorum, those that failed included.
@@ -72,7 +74,7 @@ func (h *History) Remember(controlPlane types.UID, past Past) {
 	defer h.mu.Unlock()
 	delete(h.past, controlPlane)
 	if len(past.Unhealthy.since)+len(past.NoQuorum.since)+len(past.NoneSeen.since)+len(past.Undrained.since)+
-		len(past.Ahead.since) == 0 && past.Snapshot == (Request{}) {
+		len(past.Ahead.since) == 0 && past.Snapshot == (Request{}) && !past.Recalled {
 		return
 	}
 	if h.past == nil {

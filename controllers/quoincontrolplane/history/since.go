@@ -44,6 +44,16 @@ func (s Since[K]) Note(now time.Time, parts []K, unsure ...K) Since[K] {
 	return Since[K]{since: after}
 }
 
+// Recall is what is known as well when it was so with a part from first to last, which another process wrote down.
+func (s Since[K]) Recall(part K, first, last time.Time) Since[K] {
+	after := maps.Clone(s.since)
+	if after == nil {
+		after = map[K]span{}
+	}
+	after[part] = span{first: first, last: last}
+	return Since[K]{since: after}
+}
+
 // at is what is known of a part, and whether that goes on now.
 func (s Since[K]) at(part K, now time.Time) (known span, goesOn bool) {
 	known, noted := s.since[part]

@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"strconv"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -245,6 +246,25 @@ func noteUnhealthy(
 		if first, noted := since.Of(standstill(*member)); noted && member.Failing() {
 			member.Silent, member.Progress = now.Sub(first), standstill(*member).Progress
 		}
+	}
+	return since
+}
+
+// recallUnhealthy is what the process before has written down for noteUnhealthy. It goes on from the reading that this
+// was of, and so not when nobody looked for long.
+func (o *Observation) recallUnhealthy() (since history.Since[history.Standstill]) {
+	status := o.ControlPlane.Status.Etcd
+	if status == nil {
+		return since
+	}
+	for _, member := range status.Members {
+		id, err := strconv.ParseUint(member.ID, 16, 64)
+		if err != nil || member.SilentSince.IsZero() {
+			continue
+		}
+		syncs := uint64(max(ptr.Deref(member.Syncs, 0), 0)) //nolint:gosec // just bounded
+		since = since.Recall(history.Standstill{Member: id, Progress: syncs}, member.SilentSince.Time,
+			status.ObservedTime.Time)
 	}
 	return since
 }

@@ -232,6 +232,58 @@ func TestAQuorumIsAwayFromTheFirstReadingThatMissedIt(t *testing.T) {
 	g.Expect(away(3*time.Hour, lost)).To(BeZero())
 }
 
+// A manager that starts again goes on with the silence that the one before wrote down, as it would have itself: not when
+// nobody looked for longer than five minutes, nor with a member that has come further, nor with what was healthy since.
+func TestSilenceOutlivesARestart(t *testing.T) {
+	const nine = 9 * time.Minute
+	for name, c := range map[string]struct {
+		gap    time.Duration
+		change func(*etcd.Member, *controlplanev1.EtcdMember)
+		silent time.Duration
+	}{
+		"it does":                {gap: time.Minute, silent: nine + time.Minute},
+		"nobody looked for long": {gap: 5*time.Minute + time.Second},
+		"the clock was set back": {gap: -time.Second},
+		"it is well": {gap: time.Minute,
+			change: func(m *etcd.Member, _ *controlplanev1.EtcdMember) { m.Answers = true }},
+		"nothing was known of it": {gap: time.Minute,
+			change: func(_ *etcd.Member, was *controlplanev1.EtcdMember) { was.SilentSince = metav1.Time{} }},
+		"it is another one": {gap: time.Minute,
+			change: func(_ *etcd.Member, was *controlplanev1.EtcdMember) { was.ID = "4" }},
+		"it hangs where it did": {gap: time.Minute, silent: nine + time.Minute,
+			change: func(m *etcd.Member, was *controlplanev1.EtcdMember) { m.Syncs, was.Syncs = 7, ptr.To[int64](7) }},
+		"it hangs, and does not say": {gap: time.Minute, silent: nine + time.Minute,
+			change: func(_ *etcd.Member, was *controlplanev1.EtcdMember) { was.Syncs = ptr.To[int64](7) }},
+		"it has come further": {gap: time.Minute,
+			change: func(m *etcd.Member, was *controlplanev1.EtcdMember) { m.Syncs, was.Syncs = 8, ptr.To[int64](7) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g, start := NewWithT(t), time.Date(2026, 11, 28, 12, 0, 0, 0, time.UTC)
+			was := controlplanev1.EtcdMember{Name: "n-b", ID: "2", SilentSince: metav1.NewTime(start)}
+			look := func(at time.Time, past history.Past) (quorum.Member, history.Past) {
+				o := threeMembers()
+				o.Cluster, o.At, o.Etcd.ReadAt = &clusterv1.Cluster{}, at, at
+				o.clock = clocktesting.NewFakePassiveClock(at)
+				member := &o.Etcd.Cluster.Members[1]
+				member.Answers = false
+				if c.change != nil {
+					c.change(member, &was)
+				}
+				o.ControlPlane.Status.Etcd = &controlplanev1.EtcdStatus{Members: []controlplanev1.EtcdMember{was},
+					ObservedTime: metav1.NewTime(start.Add(nine))}
+				built, next := buildState(o, past, Delays{})
+				return built.State.Etcd.Members[1], next
+			}
+			member, past := look(start.Add(nine+c.gap), history.Past{})
+			g.Expect(member.Silent).To(Equal(c.silent))
+			// What the process saw itself goes before what is written down.
+			past.Unhealthy = history.Since[history.Standstill]{}
+			member, _ = look(start.Add(nine+c.gap), past)
+			g.Expect(member.Silent).To(BeZero())
+		})
+	}
+}
+
 // How long a quorum is waited for counts from the reading that missed it first. Where no member answers, from the first
 // that showed none: a recovery may be asked for all the same. One that fails says nothing of the election that the next
 // one meets.

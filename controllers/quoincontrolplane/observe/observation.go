@@ -118,6 +118,9 @@ func buildState(read *Observation, past history.Past, delays Delays) (*Observati
 	past.Snapshot = o.noteRequest(past.Snapshot)
 	o.judgeKubeadm()
 	o.State.DeadMemberTimeout, o.State.OrphanedMemberTimeout = delays.DeadMember, delays.OrphanedMember
+	if !past.Recalled {
+		past.Unhealthy, past.Recalled = o.recallUnhealthy(), true
+	}
 	past.Unhealthy = noteUnhealthy(past.Unhealthy, &o.State.Etcd, o.Etcd.ReadAt)
 	past.NoQuorum, past.NoneSeen = o.awaitQuorum(past.NoQuorum, past.NoneSeen)
 	past.PreCreation = o.recallPreCreations(past.PreCreation)
