@@ -55,12 +55,26 @@ func TestTheLastGoodSnapshotIsMissedWhenTheStoreHasOnlyOlderOnes(t *testing.T) {
 			ContainSubstring(newer.SHA256), ContainSubstring(older.Name), ContainSubstring("put it back"),
 			ContainSubstring("they have no quorum")))))
 	w.Expect(w.events()).To(ContainElement(HavePrefix("Warning SnapshotMissing ")))
-	// Neither the next process nor time forgets it.
+	// Neither the next process nor time forgets it, whether the store answers by then or not.
+	clusters, aside := filepath.Join(w.volume, "clusters"), filepath.Join(w.t.TempDir(), "clusters")
+	w.Expect(os.Rename(clusters, aside)).To(Succeed())
+	w.Expect(os.WriteFile(clusters, nil, 0o600)).To(Succeed())
 	w.restart()
 	w.now = w.now.Add(20 * time.Minute)
+	for range 2 {
+		w.settle()
+		w.Expect(w.status().LastGood).To(Equal(newer))
+		w.Expect(w.condition()).To(And(HaveField("Reason", controlplanev1.SnapshotMissingReason), HaveField("Message",
+			And(ContainSubstring(newer.Name), ContainSubstring("the store failed")))))
+		w.now = w.now.Add(20 * time.Minute)
+	}
+	w.Expect(os.Remove(clusters)).To(Succeed())
+	w.Expect(os.Rename(aside, clusters)).To(Succeed())
+	w.restart()
 	w.settle()
 	w.Expect(w.status().LastGood).To(Equal(newer))
-	w.Expect(w.condition().Reason).To(Equal(controlplanev1.SnapshotMissingReason))
+	w.Expect(w.condition()).To(And(HaveField("Reason", controlplanev1.SnapshotMissingReason),
+		HaveField("Message", ContainSubstring(older.Name))))
 
 	// A new one is taken as soon as it can be, whatever the schedule says.
 	w.quorum, w.now = true, w.now.Add(20*time.Minute)

@@ -20,6 +20,7 @@ import (
 	clusterctlv1 "sigs.k8s.io/cluster-api/cmd/clusterctl/api/v1alpha3"
 	"sigs.k8s.io/cluster-api/util"
 	"sigs.k8s.io/cluster-api/util/annotations"
+	"sigs.k8s.io/cluster-api/util/conditions"
 	"sigs.k8s.io/cluster-api/util/predicates"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -161,6 +162,12 @@ func (r *Reconciler) recall(controlPlane *controlplanev1.QuoinControlPlane) *mem
 	m := r.known[key]
 	if m == nil || m.uid != controlPlane.UID {
 		m = &memory{uid: controlPlane.UID, generation: controlPlane.Generation}
+		missing := conditions.GetReason(controlPlane, controlplanev1.ControlPlaneBackupHealthyCondition) ==
+			controlplanev1.SnapshotMissingReason
+		if status := controlPlane.Status.Backup; missing && status != nil {
+			// A store that does not answer now may still lack it.
+			m.missing = status.LastGood
+		}
 		r.known[key] = m
 	}
 	if m.generation != controlPlane.Generation {

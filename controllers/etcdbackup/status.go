@@ -90,7 +90,7 @@ func (s *reconciliation) setStatus() {
 
 // missed says which snapshot the store has lost, and what to do.
 func missed(last *controlplanev1.BackupRecord, newest *backup.Metadata) string {
-	left := "and has no other"
+	left := "and has no newer one"
 	if newest != nil {
 		left = "and the newest that it has is " + newest.Name
 	}
@@ -110,6 +110,9 @@ func record(m *backup.Metadata) *controlplanev1.BackupRecord {
 func (s *reconciliation) setCondition() {
 	condition := metav1.Condition{Type: controlplanev1.ControlPlaneBackupHealthyCondition}
 	switch {
+	case s.known.of == "" && s.known.failure == nil && s.waiting == "" && conditions.Has(s.controlPlane, condition.Type):
+		// The store was not looked into yet.
+		return
 	case s.known.missing != nil:
 		condition.Status, condition.Reason = metav1.ConditionFalse, controlplanev1.SnapshotMissingReason
 		condition.Message = missed(s.known.missing, s.known.newest)
@@ -124,9 +127,6 @@ func (s *reconciliation) setCondition() {
 		return
 	case s.known.newest != nil:
 		condition.Status, condition.Reason = metav1.ConditionTrue, controlplanev1.SnapshotVerifiedReason
-	case s.known.of == "" && s.waiting == "" && conditions.Has(s.controlPlane, condition.Type):
-		// The store was not looked into yet.
-		return
 	default:
 		condition.Status, condition.Reason = metav1.ConditionUnknown, controlplanev1.NoSnapshotYetReason
 		switch {
