@@ -187,24 +187,23 @@ func (s facts) refuseRecovery(r controlplane.Recovery) string {
 		// It began before another one did, and what a host did then may be no part of what is asked for now.
 		return "hosts were given their parts under this id before: ask under another one"
 	case index < 0:
-		return fmt.Sprintf("Machine %s, which is to survive, is none of this control plane; it has %s", r.Machine,
-			orNobody(s.names("")))
+		return fmt.Sprintf("Machine %s, which is to survive, is none of this control plane. Name another Machine: it has %s",
+			r.Machine, orNobody(s.names("")))
 	case s.Machines[index].Deleting:
-		return fmt.Sprintf("Machine %s, which is to survive, is being deleted", r.Machine)
+		return fmt.Sprintf("Machine %s, which is to survive, is being deleted"+otherWay, r.Machine)
 	case s.Machines[index].Node == "":
-		return fmt.Sprintf("Machine %s, which is to survive, never became a node", r.Machine)
+		return fmt.Sprintf("Machine %s, which is to survive, never became a node"+otherWay, r.Machine)
 	case !s.Machines[index].Bootstrapped:
 		why := s.Machines[index].Health.Final
 		if why != "" {
 			why = ": " + why
 		}
 		return fmt.Sprintf("the host of Machine %s, which is to survive, takes no orders, because its bootstrap data did "+
-			"not run to their end%s. Name another Machine, or make a cluster of one there by hand "+
-			"(docs/disaster-recovery.md, \"Without a management cluster\")", r.Machine, why)
+			"not run to their end%s"+otherWay, r.Machine, why)
 	case r.Hosts[r.Machine].Gone:
-		return fmt.Sprintf("the host of Machine %s, which is to survive, is gone", r.Machine)
+		return fmt.Sprintf("the host of Machine %s, which is to survive, is gone. Name another Machine", r.Machine)
 	case r.Hosts[r.Machine].Unbound:
-		return fmt.Sprintf("the host of Machine %s, which is to survive, %s", r.Machine, unbound)
+		return fmt.Sprintf("the host of Machine %s, which is to survive, "+unbound+otherWay, r.Machine)
 	}
 	others, unclaimed := s.names(r.Machine), s.unclaimedIDs(r)
 	lost, what := slices.Sorted(slices.Values(slices.Concat(others, unclaimed))), "Machines whose members would be lost"
@@ -221,6 +220,10 @@ func (s facts) refuseRecovery(r controlplane.Recovery) string {
 	}
 	return ""
 }
+
+// otherWay is what a person does when no recovery can begin on a host whose data may be the only ones.
+const otherWay = ". Name another Machine, or, while that host is not reset, make a cluster of one there by hand " +
+	"(docs/disaster-recovery.md, \"Without a management cluster\")"
 
 // findUnclaimed is what a person does about members that no Machine runs, before anything else survives beside them.
 const findUnclaimed = "if another management cluster has their Machines, pause this Cluster. Else find their hosts, " +

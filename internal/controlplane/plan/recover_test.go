@@ -153,19 +153,21 @@ func TestARecoveryIsRefusedOrVoid(t *testing.T) {
 			part(s, "a", failed)
 		}, controlplane.VoidRecovery, "has a quorum"},
 		"the survivor is nobody": {func(s *controlplane.State) { s.Recovery.Machine = "x" }, controlplane.Refuse,
-			"it has a, b, c"},
+			"Name another Machine: it has a, b, c"},
 		"the survivor is being deleted": {func(s *controlplane.State) { s.Machines[0].Deleting = true }, controlplane.Refuse,
-			"being deleted"},
+			"is being deleted. Name another Machine, or, while that host is not reset, make a cluster of one there by hand"},
+		"the survivor's host takes no orders": {func(s *controlplane.State) { part(s, "a", untied) }, controlplane.Refuse,
+			"is not the Machine's any more. Name another Machine, or, while"},
 		"the survivor's host is gone": {func(s *controlplane.State) { part(s, "a", gone) }, controlplane.Refuse,
-			"is gone"},
+			"is gone. Name another Machine"},
 		"the survivor's host never does its part": {func(s *controlplane.State) {
 			s.Machines[0].Bootstrapped, s.Machines[0].Health.Final = false, "a command failed"
 		}, controlplane.Refuse, "takes no orders, because its bootstrap data did not run to their end: a command failed. " +
-			"Name another Machine, or make a cluster of one there by hand"},
+			"Name another Machine, or, while that host is not reset, make a cluster of one there by hand"},
 		"the survivor's bootstrap runs": {func(s *controlplane.State) { s.Machines[0].Bootstrapped = false },
 			controlplane.Refuse, "did not run to their end. Name another"},
 		"the survivor is no node": {func(s *controlplane.State) { s.Machines[0].Node = "" }, controlplane.Refuse,
-			"never became a node"},
+			"never became a node. Name another Machine"},
 		"not all who are lost are named": {func(s *controlplane.State) { s.Recovery.GiveUp = []string{"c"} },
 			controlplane.Refuse, "are b, c"},
 		"one is named who is not there": {func(s *controlplane.State) {
@@ -216,6 +218,7 @@ func TestARecoveryIsRefusedOrVoid(t *testing.T) {
 			g.Expect(step.Kind).To(Equal(c.kind), step.Message)
 			g.Expect(step.Message).To(ContainSubstring(c.says))
 			g.Expect(step.Message).NotTo(ContainSubstring("No Machine of this control plane runs"))
+			g.Expect(endless(step)).To(BeEmpty())
 		})
 	}
 }

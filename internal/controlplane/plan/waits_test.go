@@ -120,7 +120,7 @@ var endings = map[string][]string{
 	controlplane.ReasonRecovering:       {"in the time that its steps have", "under another id", quorum.MakeRoom},
 	controlplane.ReasonRecoveryFetching: {"tried again"},
 	controlplane.ReasonRecoveryFencing:  {"quoin.cluster.x-k8s.io/abandon"},
-	controlplane.ReasonRecoveryRefused:  {"under another", "external", "is to survive", "exactly those", contradiction},
+	controlplane.ReasonRecoveryRefused:  {"under another", "external", "Name another Machine", "exactly those", contradiction},
 	controlplane.ReasonRecoveryFailed:   {"under another id"},
 	controlplane.ReasonQuorumLost:       {"spec.recovery", "it is waited for, for"},
 	controlplane.ReasonTopologyVersion:  {"condition TopologyReconciled"},
