@@ -223,8 +223,13 @@ recovery_start() {
 	start_etcd "$kept/starting.yaml"
 }
 
-# recovery_end: the next recovery begins with the manifest that is in place then. Copies of the data stay until the reset.
-recovery_end() { rm -f "$kept/etcd.yaml" "$kept/forcing.yaml" "$kept/starting.yaml"; }
+# recovery_end: the next recovery begins with the manifest that is in place then. Copies of the data stay until the reset. A kubelet
+# registers its Node once while it runs, and data of a snapshot, also those that a person put in place, may be older than that Node.
+recovery_end() {
+	! systemctl is-active --quiet kubelet.service 2>/dev/null || systemctl restart kubelet.service ||
+		quoin_fail "etcd was restored, but the kubelet, whose Node may not be among the data, cannot be restarted: look at journalctl -u kubelet, restart it, and take spec.recovery away"
+	rm -f "$kept/etcd.yaml" "$kept/forcing.yaml" "$kept/starting.yaml"
+}
 
 # recovery_end_raised <id>: the data from before are in the copy.
 recovery_end_raised() {

@@ -71,6 +71,18 @@ func (h *host) step(step run.Step) (string, error) {
 	return "", nil
 }
 
+// runningKubelet is a host whose kubelet runs until the first file is removed; what else is asked of systemd is in the other.
+func runningKubelet(t *testing.T) (running, asked string) {
+	t.Helper()
+	g, directory := NewWithT(t), t.TempDir()
+	running, asked = filepath.Join(directory, "running"), filepath.Join(directory, "asked")
+	g.Expect(os.WriteFile(running, nil, 0o600)).To(Succeed())
+	script := fmt.Sprintf("#!/bin/sh\n[ \"$1\" != is-active ] || exec test -e %s\necho \"$*\" >>%s\n", running, asked)
+	g.Expect(os.WriteFile(filepath.Join(directory, "systemctl"), []byte(script), 0o700)).To(Succeed()) //nolint:gosec // a program
+	t.Setenv("PATH", directory+":"+os.Getenv("PATH"))
+	return running, asked
+}
+
 // another is a manifest after the recovery r1: to the kubelet it is another static pod, which has never crashed.
 func another(manifest []byte) string {
 	return strings.Replace(string(manifest), "  annotations:\n", "  annotations:\n    quoin.cluster.x-k8s.io/recovery: \"recover-r1\"\n", 1)
@@ -197,8 +209,10 @@ func TestThePlanOfARecoveryFromASnapshot(t *testing.T) {
 
 	before, err := os.ReadFile(a.manifestPath())
 	g.Expect(err).NotTo(HaveOccurred())
+	running, asked := runningKubelet(t)
 	a.cutOffAnywhere(t, order)
 	g.Expect(os.ReadFile(a.manifestPath())).To(BeEquivalentTo(another(before)))
+	g.Expect(os.ReadFile(asked)).To(HavePrefix("restart kubelet.service\n"), "its Node may be younger than the snapshot")
 	a.carriesOn(t)
 	later, err := client.Get(ctx, "later", clientv3.WithCountOnly())
 	g.Expect(err).NotTo(HaveOccurred())
@@ -207,6 +221,12 @@ func TestThePlanOfARecoveryFromASnapshot(t *testing.T) {
 	g.Expect(delivered).NotTo(BeADirectory())
 	g.Expect(filepath.Join(a.root, "var/lib/etcd/before-recover-r1/snap/db")).To(BeAnExistingFile())
 	g.Expect(filepath.Join(a.root, "var/lib/etcd/restored-recover-r1")).NotTo(BeADirectory())
+
+	g.Expect(errors.Join(os.Remove(running), os.Remove(asked))).To(Succeed())
+	steps := recovery.Plan(order).Steps
+	output, err = a.step(steps[len(steps)-1])
+	g.Expect(err).NotTo(HaveOccurred(), output)
+	g.Expect(asked).NotTo(BeAnExistingFile(), "a kubelet that somebody has stopped stays stopped")
 }
 
 // follower is a client that has seen the others' revisions, as a kubelet has: it goes on from the last one that it saw.

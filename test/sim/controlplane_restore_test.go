@@ -35,6 +35,31 @@ func TestALostEtcdOfOneIsRestoredByTheNameOfASnapshot(t *testing.T) {
 	g.Expect(c.hostOf(survivor).Machine.FS().List("/var/lib/quoin/recovery")).To(BeEmpty(), "the Secrets of the cluster were in it")
 }
 
+// The Machine is replaced after the snapshot was taken, and then the disk under the only etcd dies. Its Node is not among the
+// data, and its kubelet has registered it before: the control plane becomes whole all the same.
+func TestASnapshotThatIsOlderThanTheNodeOfTheSurvivorIsRestored(t *testing.T) {
+	t.Parallel()
+	g := NewWithT(t)
+	c := newCourt(t, courtOptions{name: "older", replicas: 1, hosts: 2})
+	c.untilWhole("coming up")
+	saved, snapshot := c.backedUp()
+	first := c.machines()[0]
+	c.change(func(spec *controlplanev1.QuoinControlPlaneSpec) {
+		spec.KubeadmConfigSpec.PreKubeadmCommands = []string{"echo anew"}
+	})
+	c.untilWhole("a rollout")
+	g.Expect(c.object().Status.Backup.LastGood.Name).To(Equal(snapshot.Name), "the rollout went by it")
+	survivor := c.machines()[0]
+	g.Expect(survivor.UID).NotTo(Equal(first.UID))
+	c.cluster.Etcd(c.hostOf(survivor).Machine).LoseData()
+	c.change(func(spec *controlplanev1.QuoinControlPlaneSpec) {
+		spec.Recovery = &controlplanev1.EtcdRecovery{ID: "r1", Machine: survivor.Name, Snapshot: snapshot}
+	})
+	c.untilReason(controlplanev1.ControlPlaneRecoveringCondition, "Recovered")
+	c.untilWhole("the recovery")
+	g.Expect(c.without(saved)).To(BeEmpty(), "of %d keys in the snapshot", len(saved))
+}
+
 // The disks under etcd of all three hosts die. A person names a snapshot, and the Machine that is to carry the cluster on,
 // while the controllers die again and again: the cluster has what the snapshot had and nothing later, and becomes whole.
 func TestALostEtcdIsRestoredByTheNameOfASnapshotWhileControllersDie(t *testing.T) {
