@@ -129,6 +129,8 @@ recovery_put() {
 # with the mark of the guard on it: there the files are changed.
 put_member() {
 	[ -d "$new/member" ] || return 0
+	# Another recovery may stop the plan now: it waits until one member is whole.
+	trap '' TERM
 	log=$(argument wal-dir "$kept/etcd.yaml")
 	if [ -n "$log" ]; then
 		if [ ! -e "$log/before-$1" ]; then

@@ -104,21 +104,32 @@ func TestManyStartsAtOnceAreOne(t *testing.T) {
 }
 
 func TestWhatWasOnItsWayDoesNotBeginAfterAStop(t *testing.T) {
-	g := NewWithT(t)
-	l := newLab(t)
-	late := newWaiting(l.host)
-	ended := make(chan error, 1)
-	go func() { ended <- l.runner.Start(context.Background(), late, onceUntilGo(l, "p")) }()
-	<-late.most
-	g.Eventually(func() []string {
-		left, _ := filepath.Glob(filepath.Join(l.root, "runs", ".upload.*", "runner.sh"))
-		return left
-	}, "1m").Should(HaveLen(1))
-	g.Expect(l.runner.StopOthers(context.Background(), l.host, "reset")).To(Succeed())
-	close(late.rest)
-	g.Expect(<-ended).To(HaveOccurred())
-	g.Expect(l.poll("p").Phase).To(Equal(run.NotStarted))
-	g.Expect(l.lines("once")).To(BeEmpty())
+	for name, stop := range map[string]func(l *lab) error{
+		"the others are stopped": func(l *lab) error { return l.runner.StopOthers(context.Background(), l.host, "reset") },
+		"another one is alone": func(l *lab) error {
+			alone := l.runner
+			alone.Alone = true
+			return alone.Start(context.Background(), l.host, run.Plan{ID: "q", Steps: []run.Step{{Name: "a", Script: "true"}}})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			l := newLab(t)
+			late := newWaiting(l.host)
+			ended := make(chan error, 1)
+			go func() { ended <- l.runner.Start(context.Background(), late, onceUntilGo(l, "p")) }()
+			<-late.most
+			g.Eventually(func() []string {
+				left, _ := filepath.Glob(filepath.Join(l.root, "runs", ".upload.*", "runner.sh"))
+				return left
+			}, "1m").Should(HaveLen(1))
+			g.Expect(stop(l)).To(Succeed())
+			close(late.rest)
+			g.Expect(<-ended).To(HaveOccurred())
+			g.Expect(l.poll("p").Phase).To(Equal(run.NotStarted))
+			g.Expect(l.lines("once")).To(BeEmpty())
+		})
+	}
 }
 
 func TestTheUploadOfACutSessionIsCleared(t *testing.T) {

@@ -152,8 +152,6 @@ func (r Runner) Stop(ctx context.Context, host ssh.Host, id string) error {
 func (r Runner) StopOthers(ctx context.Context, host ssh.Host, except string) error {
 	script := fmt.Sprintf(`set -u
 %s%stake_lock
-# A plan still on its way, from a session that was cut, must not begin after this.
-rm -rf "$root"/runs/.upload.*
 %s`, r.lock(), r.stopFunction(), stopOthers(except))
 	if _, err := host.Run(ctx, ssh.Command{Script: script, Sudo: true}); err != nil {
 		return fmt.Errorf("stopping the plans on the host: %w", err)
@@ -163,7 +161,9 @@ rm -rf "$root"/runs/.upload.*
 
 // stopOthers is sh text that stops every plan but one. The lock is held.
 func stopOthers(except string) string {
-	return fmt.Sprintf(`for other in "$root"/runs/*/; do
+	return fmt.Sprintf(`# A plan still on its way, from a session that was cut, must not begin after this.
+rm -rf "$root"/runs/.upload.*
+for other in "$root"/runs/*/; do
 	[ -d "$other" ] || continue
 	id=$(basename "$other")
 	[ "$id" = %s ] || stop_plan "$id" || exit 1

@@ -262,13 +262,15 @@ func (o *sshProvisioner) planned(
 	return conn, run.Plan{ID: id, Steps: steps, Files: files}, nil
 }
 
-// Recover implements Provisioner.
+// Recover implements Provisioner. The plan of another recovery may be in a step in which etcd is down, and would start
+// it again whatever this one finds: it ends first.
 func (o *sshProvisioner) Recover(ctx context.Context, host *infrav1.QuoinHost, order RecoverOrder) error {
-	conn, err := o.connector.Connect(ctx, host)
+	conn, guard, err := o.connectAs(ctx, host, order.Owner)
 	if err != nil {
 		return err
 	}
-	return startAs(ctx, conn, order.Owner, recovery.Plan(order.Order))
+	runner := run.Runner{Guard: guard.Script(), Alone: true}
+	return guard.Explain(ctx, conn, runner.Start(ctx, conn, recovery.Plan(order.Order)))
 }
 
 // HandOver implements Provisioner.
@@ -417,15 +419,6 @@ func (o *sshProvisioner) connectAs(
 	}
 	guard, err := acquired(ctx, conn, ours)
 	return conn, guard, err
-}
-
-// startAs starts a plan on a host for its owner.
-func startAs(ctx context.Context, conn ssh.Host, record owner.Record, plan run.Plan) error {
-	guard, err := acquired(ctx, conn, record)
-	if err != nil {
-		return err
-	}
-	return guard.Explain(ctx, conn, run.Runner{Guard: guard.Script()}.Start(ctx, conn, plan))
 }
 
 // ownLeftover returns the owner record that an earlier claim of this QuoinHost left, or that was released; nil when

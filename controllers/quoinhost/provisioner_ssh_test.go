@@ -23,6 +23,7 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/inspect"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/keepalived"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/owner"
+	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/recovery"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/run"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh"
 )
@@ -321,6 +322,18 @@ func TestTheAPIServerIsStoppedUnderTheOwnerRecord(t *testing.T) {
 	g.Expect(stop).To(ContainSubstring("kube-apiserver"))
 	before, _, _ := strings.Cut(stop, "kube-apiserver")
 	g.Expect(before).To(ContainSubstring("owner.lock"), "check and change are one")
+}
+
+// A plan of another recovery would go on where it is, and start etcd on a host on which this one stops it.
+func TestAPartInARecoveryEndsEveryOtherPlanOnTheHost(t *testing.T) {
+	g := NewWithT(t)
+	host := &scripted{}
+	order := RecoverOrder{Owner: owner.Record{Namespace: "hosts", Host: "h1", Machine: "qm1", UID: "0123abcd", Generation: 2},
+		Order: recovery.Order{ID: "recover-r2", Action: recovery.Stop}}
+	g.Expect((&sshProvisioner{connector: host}).Recover(t.Context(), newHost(), order)).To(Succeed())
+	g.Expect(host.starts()).To(HaveLen(1))
+	before, _, _ := strings.Cut(host.scripts[len(host.scripts)-1], "systemd-run")
+	g.Expect(before).To(ContainSubstring(`[ "$id" = ` + ssh.Quote("recover-r2") + ` ] || stop_plan "$id"`))
 }
 
 func TestMetricsCountHostsByState(t *testing.T) {

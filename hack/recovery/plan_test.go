@@ -24,6 +24,7 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/recovery"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/run"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/backup/restore"
+	"github.com/quoin-dev/cluster-api-provider-quoin/test/sshtest"
 )
 
 // carryOut runs the steps of a plan in this machine's own shell, with the host's directory as its root, until one fails.
@@ -81,6 +82,20 @@ func runningKubelet(t *testing.T) (running, asked string) {
 	g.Expect(os.WriteFile(filepath.Join(directory, "systemctl"), []byte(script), 0o700)).To(Succeed()) //nolint:gosec // a program
 	t.Setenv("PATH", directory+":"+os.Getenv("PATH"))
 	return running, asked
+}
+
+// start has the plan of an order started, as the QuoinHost controller does. It stays in a step until there is a file go.
+func (h *host) start(t *testing.T, runner run.Runner, order recovery.Order, held string) {
+	t.Helper()
+	plan := recovery.Plan(order)
+	for i := range plan.Steps {
+		step := &plan.Steps[i]
+		step.Script = strings.ReplaceAll(step.Script, "/etc/kubernetes", h.path("/etc/kubernetes"))
+		if step.Name == held {
+			step.Script = `until [ -e "$QUOIN_ROOT/go" ]; do sleep 0.1; done` + "\n" + step.Script
+		}
+	}
+	NewWithT(t).Expect(runner.Start(t.Context(), &sshtest.Local{}, plan)).To(Succeed())
 }
 
 // another is a manifest after the recovery r1: to the kubelet it is another static pod, which has never crashed.
@@ -142,6 +157,35 @@ func TestThePlansOfARecovery(t *testing.T) {
 	for _, silent := range []*host{b, c} {
 		g.Expect(silent.manifestPath()).NotTo(BeAnExistingFile())
 	}
+}
+
+// A plan that is in a step in which etcd is down would start it again, after another recovery found it stopped and had
+// another member survive.
+func TestAnotherRecoveryEndsThePlanOfTheFirst(t *testing.T) {
+	g := NewWithT(t)
+	a := alone(t)
+	a.init(t)
+	a.kill()
+	runner := run.Runner{Root: a.path("/var/lib/quoin"), Starter: sshtest.Setsid{Dir: t.TempDir()}, Alone: true}
+	follow := func(id string) func() run.Status {
+		return func() run.Status {
+			status, err := runner.Poll(t.Context(), &sshtest.Local{}, id)
+			g.Expect(err).NotTo(HaveOccurred())
+			return status
+		}
+	}
+	first := recovery.Order{ID: "recover-r1", Action: recovery.Survive, Member: "a"}
+	a.start(t, runner, first, "keep-data")
+	t.Cleanup(func() { _ = runner.Stop(context.Background(), &sshtest.Local{}, "recover-r1") })
+	g.Eventually(follow("recover-r1"), time.Minute).Should(HaveField("Step", "keep-data"))
+	a.start(t, runner, first, "keep-data")
+	g.Expect(follow("recover-r1")()).To(HaveField("Phase", run.Running), "the next manager goes on with its own plan")
+
+	a.start(t, runner, recovery.Order{ID: "recover-r2", Action: recovery.Stop}, "")
+	g.Eventually(follow("recover-r2"), time.Minute).Should(HaveField("Phase", run.Succeeded))
+	g.Expect(os.WriteFile(a.path("/var/lib/quoin/go"), nil, 0o600)).To(Succeed())
+	g.Expect(follow("recover-r1")()).To(HaveField("Phase", run.Interrupted))
+	g.Consistently(a.manifestPath(), 3*time.Second).ShouldNot(BeAnExistingFile())
 }
 
 // A member begins with the data of a snapshot that was delivered, wherever that is cut off, and what is not what was

@@ -80,6 +80,18 @@ func TestRaisingTheRevisionGoesOnWhereverItWasCutOff(t *testing.T) {
 	}
 }
 
+// Another recovery stops the plan of the first one: it finds the old member or the new one, and not half of either.
+func TestAPlanThatIsStoppedLeavesAWholeMember(t *testing.T) {
+	for _, own := range []bool{false, true} {
+		g := NewWithT(t)
+		h, log := stopped(t, own)
+		output, err := h.step(raise("mv() { command mv \"$@\" && case $* in *before-recover-r1) kill -TERM $$ ;; esac; }\n"))
+		g.Expect(err).NotTo(HaveOccurred(), output)
+		g.Expect(h.path("/var/lib/etcd/member/snap/db")).To(BeAnExistingFile())
+		g.Expect(filepath.Glob(log + "/*.wal")).To(HaveLen(1))
+	}
+}
+
 // raise is the step, with something before it.
 func raise(before string) run.Step { return survive("raise-revision", before) }
 

@@ -24,12 +24,14 @@ type recoveryWorld struct {
 	running map[uint64]bool
 	// silent hosts do not answer, unbound ones have no object. Neither does its part, nor one whose bootstrap failed.
 	silent, unbound map[string]bool
-	unread          bool
+	// alone are Machines that were ordered to survive and neither stopped since nor off, which the hosts in off are.
+	alone, off map[string]bool
+	unread     bool
 }
 
 // Whatever objects, hosts and persons are like when a person asks for a recovery: no member survives alone while a
-// quorum of the others is neither stopped by its host nor off by a person's word. And once that person does what the
-// messages say, the recovery comes to its end.
+// quorum of the others is neither stopped by its host nor off by a person's word, nor beside another that was ordered
+// to survive before. And once that person does what the messages say, the recovery comes to its end.
 func TestNobodySurvivesBesideAQuorum(t *testing.T) {
 	drawn := map[string]int{}
 	rapidtest.CheckAll(t, 2000, func(t *rapid.T) {
@@ -45,15 +47,22 @@ func TestNobodySurvivesBesideAQuorum(t *testing.T) {
 			default:
 				if w.follow(t) {
 					drawn["survived in disorder"]++
-					return
+					if !w.choose(t) {
+						return
+					}
 				}
 			}
 		}
 		w.ask(t, func(string) bool { return true })
-		for range 40 {
+		again := false
+		for range 80 {
 			if w.follow(t) {
 				drawn["survived"]++
-				return
+				if again || !w.choose(t) {
+					return
+				}
+				again = true
+				drawn["another one was asked for"]++
 			}
 			w.act(func(string) bool { return true })
 			w.abandon(func(machine string) bool { return !w.acts(machine) })
@@ -67,7 +76,8 @@ func TestNobodySurvivesBesideAQuorum(t *testing.T) {
 // bootstraps failed after kubeadm join, and some hosts are silent or have no object.
 func cutOffSurvivor(t *rapid.T) *recoveryWorld {
 	w := &recoveryWorld{world: newWorld(rapid.SampledFrom([]int{1, 3, 5}).Draw(t, "replicas"), "v1.30.0"),
-		running: map[uint64]bool{}, silent: map[string]bool{}, unbound: map[string]bool{}}
+		running: map[uint64]bool{}, silent: map[string]bool{}, unbound: map[string]bool{},
+		alone: map[string]bool{}, off: map[string]bool{}}
 	w.bringUp(t)
 	names := w.names()
 	for _, name := range names {
@@ -123,6 +133,19 @@ func (w *recoveryWorld) ask(t *rapid.T, names func(string) bool) {
 	t.Logf("asked: give up %v", w.recovery.GiveUp)
 }
 
+// choose has a person, who sees the first survivor come no further, ask for another one.
+func (w *recoveryWorld) choose(t *rapid.T) bool {
+	others := slices.DeleteFunc(w.names(), func(name string) bool {
+		return name == w.recovery.Machine || w.off[name] || !w.acts(name)
+	})
+	if len(others) == 0 || rapid.Bool().Draw(t, "the first one does") {
+		return false
+	}
+	w.recovery.Machine = rapid.SampledFrom(others).Draw(t, "another one survives")
+	w.ask(t, func(string) bool { return true })
+	return true
+}
+
 // acts reports whether the host of a Machine does what it is ordered.
 func (w *recoveryWorld) acts(name string) bool {
 	return w.machine(name).Bootstrapped && !w.silent[name] && !w.unbound[name]
@@ -138,6 +161,7 @@ func (w *recoveryWorld) act(does func(string) bool) {
 		host.Began, host.Succeeded = true, true
 		w.recovery.Hosts[name] = host
 		delete(w.running, w.member(name).ID)
+		delete(w.alone, name)
 	}
 }
 
@@ -151,6 +175,8 @@ func (w *recoveryWorld) abandon(does func(string) bool) {
 		host.Gone = true
 		w.recovery.Hosts[name] = host
 		delete(w.running, w.member(name).ID)
+		delete(w.alone, name)
+		w.off[name] = true
 	}
 }
 
@@ -209,11 +235,14 @@ func (w *recoveryWorld) surviveAlone(t *rapid.T, step controlplane.Step) {
 	for _, member := range w.Etcd.Members {
 		voters++
 		word := member.Machine == "" && slices.Contains(w.recovery.GiveUp, fmt.Sprintf("%x", member.ID))
-		if w.running[member.ID] && !word {
+		if w.running[member.ID] && !word && member.Machine != step.Machine {
 			left++
 		}
 	}
 	if left >= quorum.Majority(voters) {
 		t.Fatalf("%s\nbroken promise: %d of %d others run, and are a quorum", tell(step), left, voters-1)
+	}
+	if w.alone[step.Machine] = true; len(w.alone) > 1 {
+		t.Fatalf("%s\nbroken promise: two survive, of %v", tell(step), w.alone)
 	}
 }
