@@ -67,6 +67,8 @@ func (r *Reconciler) recordRecovery(
 	}[step.Kind]
 	wanted := controlPlane.Spec.Recovery
 	record := controlplane.RecoveryRecord{ID: o.State.Recovery.ID, State: state}
+	record.Earlier = controlplane.ReadRecoveryRecord(controlPlane.Annotations[controlplanev1.RecoveryAnnotation],
+		record.ID).Earlier
 	if state == controlplane.RecoveryBegun {
 		// What the hosts are ordered to do rests on it, and status is lost in a move.
 		record.Machine, record.GiveUp, record.Snapshot = wanted.Machine, wanted.GiveUp, wanted.SnapshotName()

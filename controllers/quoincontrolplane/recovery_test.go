@@ -143,6 +143,36 @@ func TestARecoveryTellsEachHostItsPartAndGivesUpTheOthers(t *testing.T) {
 	g.Expect(w.order(names[0])).To(BeEmpty())
 }
 
+// What hosts did under an id, before another one began, is no part of what is asked for under it afterwards.
+func TestARecoveryThatIsPutBackAfterAnotherOneGivesNoOrder(t *testing.T) {
+	w, names := lostQuorum(t)
+	g := w.g
+	w.recover("r1", names[0], names[1], names[2])
+	for range 5 {
+		w.once()
+	}
+	w.ends(names[1], "r1", "Succeeded")
+	w.recover("r2", names[1], names[0], names[2])
+	for range 5 {
+		w.once()
+	}
+	w.ends(names[0], "r2", "Succeeded")
+	w.ends(names[2], "r2", "Succeeded")
+	w.once()
+	g.Expect(w.order(names[1])).To(Equal("Survive n-" + names[1]))
+	w.ends(names[1], "r2", "Failed")
+
+	w.recover("r1", names[0], names[1], names[2])
+	for range 5 {
+		w.once()
+	}
+	g.Expect(w.condition(controlplanev1.ControlPlaneRecoveringCondition)).To(And(HaveField("Reason", "RecoveryRefused"),
+		HaveField("Message", ContainSubstring("ask under another one"))))
+	for _, name := range names {
+		g.Expect(w.infra(name).Spec.EtcdRecovery.ID).To(Equal("r2"))
+	}
+}
+
 // A recovery goes on only with the snapshot whose data were there when it began.
 func TestARecoveryThatHasBegunKeepsTheDigestOfItsSnapshot(t *testing.T) {
 	w, names := lostQuorum(t)

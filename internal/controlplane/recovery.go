@@ -29,6 +29,8 @@ type Recovery struct {
 	State RecoveryState
 	// Edited says that it has begun with another Machine, other GiveUp, another Snapshot or another digest of that.
 	Edited bool
+	// Superseded says that another one was recorded since it began or was over: hosts may have done parts under its ID.
+	Superseded bool
 	// Withdrawn: nobody asks for it any more, and hosts have parts in it.
 	Withdrawn bool
 	// Hosts by Machine.
@@ -62,7 +64,13 @@ type RecoveryRecord struct {
 	Snapshot string   `json:"snapshot,omitempty"`
 	// Data of the snapshot that lay on the survivor's host when it began; nil when the member goes on with its own.
 	Data *RecoveryData `json:"data,omitempty"`
+	// Earlier are the ids of those before it that began or were over, for good: a host that has done a part under one
+	// takes the same order for done, whatever it did since.
+	Earlier []string `json:"earlier,omitempty"`
 }
+
+// Superseded reports whether another recovery was recorded since this one began or was over.
+func (r RecoveryRecord) Superseded() bool { return slices.Contains(r.Earlier, r.ID) }
 
 // Edited reports whether the recovery has begun, and not with this Machine as its survivor, these given up, and this
 // snapshot; also when it does not say with which.
@@ -95,8 +103,9 @@ func (d *RecoveryData) contradict(wanted *controlplanev1.RecoverySnapshot) bool 
 	return d != nil && d.SnapshotSHA256 != "" && wanted != nil && wanted.SHA256 != "" && wanted.SHA256 != d.SnapshotSHA256
 }
 
-// ReadRecoveryRecord is what text says of the recovery id; the record of another one says nothing. One that cannot be
-// read forbids, and so does a state that a later release of Quoin wrote: it may say that all was done.
+// ReadRecoveryRecord is what text says of the recovery id; the record of another one says no more than which ids came
+// before. One that cannot be read forbids, and so does a state that a later release of Quoin wrote: it may say that all
+// was done.
 func ReadRecoveryRecord(text, id string) RecoveryRecord {
 	if text == "" {
 		return RecoveryRecord{ID: id}
@@ -106,7 +115,11 @@ func ReadRecoveryRecord(text, id string) RecoveryRecord {
 		return RecoveryRecord{ID: id, State: RecoveryVoid}
 	}
 	if record.ID != id {
-		return RecoveryRecord{ID: id}
+		earlier := record.Earlier
+		if record.State != RecoveryAsked && record.State != RecoveryFetching {
+			earlier = append(earlier, record.ID)
+		}
+		return RecoveryRecord{ID: id, Earlier: earlier}
 	}
 	switch record.State {
 	case RecoveryAsked, RecoveryFetching, RecoveryBegun, RecoveryComplete, RecoveryVoid:

@@ -19,6 +19,29 @@ func TestARecordOfARecoveryThatCannotBeReadForbidsIt(t *testing.T) {
 	}
 }
 
+// Each id that hosts may have done something under, or that is void, is kept when another one is recorded.
+func TestARecordOfARecoveryNamesThoseBeforeIt(t *testing.T) {
+	for text, want := range map[string][]string{
+		"":                                             nil,
+		`{"id":"r1","state":"Begun"}`:                  {"r1"},
+		`{"id":"r1","state":"Complete"}`:               {"r1"},
+		`{"id":"r1","state":"Void"}`:                   {"r1"},
+		`{"id":"r1","state":"Verifying"}`:              {"r1"},
+		`{"id":"r1","state":"Fetching"}`:               nil,
+		`{"id":"r1"}`:                                  nil,
+		`{"id":"r1","earlier":["r0"]}`:                 {"r0"},
+		`{"id":"r1","state":"Begun","earlier":["r0"]}`: {"r0", "r1"},
+		`{"id":"r2","state":"Begun","earlier":["r1"]}`: {"r1"},
+	} {
+		g, record := NewWithT(t), ReadRecoveryRecord(text, "r2")
+		g.Expect(record.Earlier).To(Equal(want), text)
+		g.Expect(record.Superseded()).To(BeFalse(), text)
+	}
+	g := NewWithT(t)
+	g.Expect(ReadRecoveryRecord(`{"id":"r2","state":"Begun","earlier":["r1"]}`, "r1").Superseded()).To(BeTrue())
+	g.Expect(ReadRecoveryRecord(`{"id":"r2","state":"Fetching","earlier":["r1"]}`, "r1").Superseded()).To(BeTrue())
+}
+
 // A record that does not say with what it began may be of any data; one that has not begun is of none.
 func TestARecoveryHoldsTheDataThatItBeganWith(t *testing.T) {
 	g := NewWithT(t)

@@ -4,7 +4,8 @@
 package v1alpha1
 
 // RecoveryAnnotation on a QuoinControlPlane holds, as JSON, the id of the last recovery that was asked for, how far
-// it came and with which Machines it began, so that a move of the objects does not carry it out again.
+// it came and with which Machines it began, and the ids of those before it, so that a move of the objects carries none
+// out again.
 const RecoveryAnnotation = "controlplane.cluster.x-k8s.io/quoin-recovery"
 
 // ControlPlaneRecoveringCondition is True while an etcd that has lost its quorum is being restored, with what that

@@ -33,8 +33,9 @@ func (inv *Inventory) recovery() *controlplane.Recovery {
 	record := Recorded(inv.ControlPlane)
 	result := &controlplane.Recovery{ID: wanted.ID, Machine: wanted.Machine, GiveUp: wanted.GiveUp, State: record.State,
 		// What began before its record said with what goes on.
-		Edited: record.Machine != "" && record.Edited(wanted),
-		Hosts:  map[string]controlplane.RecoveryHost{}}
+		Edited:     record.Machine != "" && record.Edited(wanted),
+		Superseded: record.Superseded(),
+		Hosts:      map[string]controlplane.RecoveryHost{}}
 	if wanted.Snapshot != nil {
 		result.Snapshot = wanted.Snapshot.Name
 		result.Delivered, result.Delivery = inv.Delivered() != nil, inv.delivery()

@@ -242,6 +242,9 @@ func TestARecoveryIsWhatIsAskedForAndRecorded(t *testing.T) {
 				Name: "-n hosts quoinhost h", ProviderID: infrav1.ProviderID("hosts", "h", "1")}}}), record)
 	}
 	NewWithT(t).Expect(snapshotDelivered().recovery().Snapshot).To(Equal("s"))
+	inv := snapshotDelivered()
+	inv.ControlPlane.Annotations = map[string]string{controlplanev1.RecoveryAnnotation: `{"id":"r2","earlier":["r1"]}`}
+	NewWithT(t).Expect(inv.recovery().Superseded).To(BeTrue())
 }
 
 // The digest that is asked for is held against that of the data with which the recovery began.

@@ -181,6 +181,8 @@ func (s facts) refuseRecovery(r controlplane.Recovery) string {
 	switch {
 	case s.Etcd.Contradicts:
 		return s.Etcd.Problem + ". " + contradiction
+	case r.Superseded:
+		return "it came before another one, and what was done under an id is never done again: ask under another one"
 	case slices.ContainsFunc(slices.Collect(maps.Values(r.Hosts)), func(h controlplane.RecoveryHost) bool {
 		return h.Ordered
 	}):

@@ -190,6 +190,8 @@ func TestARecoveryIsRefusedOrVoid(t *testing.T) {
 		}, controlplane.Refuse, "has begun with another Machine"},
 		"it began before another one did": {func(s *controlplane.State) { part(s, "b", succeeded) }, controlplane.Refuse,
 			"ask under another one"},
+		"it came before another one": {func(s *controlplane.State) { s.Recovery.Superseded = true }, controlplane.Refuse,
+			"ask under another one"},
 		"the survivor falls silent": {func(s *controlplane.State) {
 			s.Recovery.State = controlplane.RecoveryBegun
 			part(s, "b", succeeded)

@@ -38,6 +38,10 @@ func validateRecovery(
 		reasons = append(reasons, field.Forbidden(path,
 			fmt.Sprintf("recovery %s has begun with what it said then: ask under another id", wanted.ID)))
 	}
+	if record.Superseded() {
+		reasons = append(reasons, field.Forbidden(path.Child("id"), fmt.Sprintf("recovery %s came before another one, and "+
+			"what was done under an id is never done again: ask under another id", wanted.ID)))
+	}
 	if slices.Contains(wanted.GiveUp, wanted.Machine) {
 		reasons = append(reasons, field.Invalid(path.Child("giveUp"), strings.Join(wanted.GiveUp, ", "),
 			fmt.Sprintf("Machine %s is the one that survives: name the others", wanted.Machine)))

@@ -158,6 +158,12 @@ func TestARecoveryIsAdmittedOnlyWithoutAQuorum(t *testing.T) {
 			"ask under another id"},
 		"it is put back after another one was asked for, which has not begun": {
 			[]change{survivor("cp-2"), asked("r2"), recorded(begun)}, []change{recovered("cp-1", "cp-2"), read(false, 0)}, ""},
+		"it is put back after another one has begun": {[]change{survivor("cp-2"), asked("r2"),
+			recorded(`{"id":"r2","state":"Begun","machine":"cp-2","giveUp":["cp-1"],"earlier":["r1"]}`)},
+			[]change{recovered("cp-1"), read(false, 0)}, "came before another one"},
+		"the last one is put back after an earlier one was asked for": {[]change{recovered("cp-1"),
+			recorded(`{"id":"r2","state":"Begun","machine":"cp-2","giveUp":["cp-1"],"earlier":["r1"]}`)},
+			[]change{survivor("cp-2"), asked("r2"), read(false, 0)}, ""},
 		"etcd is external": {[]change{externalEtcd}, []change{externalEtcd, recovered("cp-1")}, "where it runs"},
 	} {
 		t.Run(name, func(t *testing.T) {
