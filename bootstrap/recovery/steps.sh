@@ -7,6 +7,14 @@ kept=$QUOIN_ROOT/recovery
 flag=--force-new-cluster
 tool=$kept/etcdutl
 
+# unforce: whatever ends a step, also its time, no manifest of ours with the flag outlives it, nor one that a killed step left. By that
+# etcd answers as a quorum, beside which nobody can ask again, and its next start throws out who joined meanwhile.
+unforce() {
+	[ ! -s "$kept/etcd.yaml" ] || ! grep -qs -- "$flag" "$manifest" || { rm -f "$manifest" && sync "${manifest%/*}"; }
+}
+trap unforce EXIT
+trap 'exit 1' TERM
+
 # keep_manifest keeps how etcd was started, before anything changes; without any, no member was ever started here.
 keep_manifest() {
 	if [ -s "$manifest" ] && ! grep -q -- "$flag" "$manifest"; then
@@ -26,11 +34,11 @@ stop_etcd() {
 	quoin_settle 300 stopped || quoin_fail "etcd did not stop within 300 s; does the kubelet run? Look at: journalctl -u kubelet"
 }
 
-# start_etcd <file>: returns when etcd is ready. The guard follows the data in place, for which a person vouches.
+# start_etcd <file> [way out]: returns when etcd is ready. The guard follows the data in place, for which a person vouches.
 start_etcd() {
 	! guarded "$1" || guard_mark "$1"
 	put_manifest "$1"
-	quoin_settle 900 ready || quoin_fail "etcd was started and is not ready after 900 s; $look"
+	quoin_settle 900 ready || quoin_fail "etcd was started and is not ready after 900 s; $look${2:-}"
 }
 
 # refuse_quorum: nothing is lost that a recovery would bring back. An etcd that an earlier attempt forced does not count.
@@ -222,7 +230,7 @@ recovery_start() {
 	stop_etcd
 	awk -v mark="quoin.cluster.x-k8s.io/recovery" -v id="$1" 'index($0, mark) { next } { print } /^  annotations:$/ { print "    " mark ": \"" id "\"" }' \
 		"$kept/etcd.yaml" >"$kept/starting.yaml" && sync "$kept/starting.yaml" || quoin_fail "$kept cannot be written; is there room?"
-	start_etcd "$kept/starting.yaml"
+	start_etcd "$kept/starting.yaml" '; when it becomes ready after all, take spec.recovery away'
 }
 
 # recovery_end: the next recovery begins with the manifest that is in place then. Copies of the data stay until the reset. A kubelet

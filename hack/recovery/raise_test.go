@@ -220,6 +220,84 @@ func TestASurvivorThatEndsSlowlyLosesNothing(t *testing.T) {
 	g.Expect(string(running)).NotTo(ContainSubstring("terminationGracePeriodSeconds"), "afterwards it is granted what it was before")
 }
 
+// instead has a step call what stands there in place of some of its functions.
+func instead(step run.Step, functions string) run.Step {
+	call := strings.LastIndex(strings.TrimSuffix(step.Script, "\n"), "\n") + 1
+	step.Script = step.Script[:call] + functions + step.Script[call:]
+	return step
+}
+
+// By a manifest with the flag, etcd answers as a quorum beside which nobody can ask again, and throws out who joined when it is
+// started once more. Whatever ends a step, none of ours is left, also where a step before it was killed.
+func TestAManifestWithTheFlagDoesNotOutliveItsStep(t *testing.T) {
+	for name, test := range map[string]struct {
+		step, stub string
+		left, keep bool
+	}{
+		"etcd is not ready":                      {"force-new-cluster", "quoin_settle() { return 1; }\n", false, false},
+		"the time of the step is over":           {"force-new-cluster", "ready() { kill -TERM $$; return 1; }\n", false, false},
+		"it ended by itself":                     {"force-new-cluster", "quoin_settle() { :; }\nkeep_tool() { :; }\n", false, false},
+		"the disk is full when it is resumed":    {"force-new-cluster", "forced() { quoin_fail full; }\n", true, false},
+		"another id is asked for, and refused":   {"check-member", "room() { quoin_fail full; }\n", true, false},
+		"a person put it there, as nobody knows": {"check-member", "rm \"$kept/etcd.yaml\"\n", true, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			h, _ := stopped(t, false)
+			if test.left {
+				forced := strings.Replace(h.manifest("a="+h.peerURL), "    - etcd\n", "    - etcd\n    - --force-new-cluster\n", 1)
+				g.Expect(os.WriteFile(h.manifestPath(), []byte(forced), 0o600)).To(Succeed())
+			}
+			_, err := h.step(instead(survive(test.step, ""), test.stub))
+			g.Expect(err).To(HaveOccurred())
+			if test.keep {
+				g.Expect(h.manifestPath()).To(BeAnExistingFile())
+			} else {
+				g.Expect(h.manifestPath()).NotTo(BeAnExistingFile())
+			}
+		})
+	}
+}
+
+// Where etcdutl is missing the recovery fails behind the start with the flag. Etcd does not run by that any more, and another id
+// is carried out.
+func TestARecoveryThatFailedIsAskedForAgain(t *testing.T) {
+	g := NewWithT(t)
+	a := alone(t)
+	a.init(t)
+	a.kill()
+	tool := filepath.Join(image, "etcdutl")
+	g.Expect(os.Rename(tool, tool+".away")).To(Succeed())
+	back := func() error { return os.Rename(tool+".away", tool) }
+	t.Cleanup(func() { _ = back() })
+	for _, step := range recovery.Plan(recovery.Order{ID: "recover-r1", Action: recovery.Survive, Member: "a"}).Steps[:4] {
+		// Nor is it on this machine.
+		output, err := a.step(instead(step, "command() { [ \"$2\" != etcdutl ] && type \"$2\"; }\n"))
+		if step.Name != "force-new-cluster" {
+			g.Expect(err).NotTo(HaveOccurred(), output)
+			continue
+		}
+		g.Expect(err).To(HaveOccurred())
+		g.Expect(output).To(ContainSubstring("is neither in etcd's image nor on this host"))
+	}
+	g.Expect(a.manifestPath()).NotTo(BeAnExistingFile())
+
+	g.Expect(back()).To(Succeed())
+	output, err := a.carryOut(recovery.Order{ID: "recover-r2", Action: recovery.Survive, Member: "a"})
+	g.Expect(err).NotTo(HaveOccurred(), output)
+	g.Expect(a.keys(t).Count).To(BeNumerically(">=", 49), "the last one may not have been known as agreed on")
+}
+
+// A survivor that comes up late is a cluster of one, beside which no other id is admitted.
+func TestASurvivorThatStartsLateSaysWhatIsLeftToDo(t *testing.T) {
+	g := NewWithT(t)
+	h, _ := stopped(t, false)
+	output, err := h.step(instead(survive("start-etcd", ""), "stop_etcd() { :; }\nquoin_settle() { return 1; }\n"))
+	g.Expect(err).To(HaveOccurred())
+	g.Expect(output).To(ContainSubstring("not ready after 900 s"))
+	g.Expect(output).To(ContainSubstring("when it becomes ready after all, take spec.recovery away"))
+}
+
 // One that crashed, or that took longer than it may, is copied by nobody: what it lacks would be gone without a word.
 func TestASurvivorThatEndsInAnyOtherWayIsNotCopied(t *testing.T) {
 	for name, test := range map[string]struct{ before, says string }{
