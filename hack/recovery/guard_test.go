@@ -195,6 +195,23 @@ func TestAGuardThatIsNotInPlaceIsRefused(t *testing.T) {
 	g.Expect(output).To(ContainSubstring("does not mount"))
 }
 
+// So does the script, which knows no more of the guard than the manifest says, and which may have been run in vain before.
+func TestTheScriptGoesOnWithTheGuard(t *testing.T) {
+	g := NewWithT(t)
+	a := alone(t)
+	before, after := recovery.GuardSteps(recovery.PatchesDirectory)
+	a.do(t, before)
+	a.init(t)
+	a.do(t, after)
+	a.kill()
+	g.Expect(os.Remove(a.path("/var/lib/etcd/member/wal/quoin-began-here"))).To(Succeed(), "a person put the data there")
+	output, err := a.survive("a", "--others-are-off")
+	g.Expect(err).NotTo(HaveOccurred(), output)
+	g.Expect(a.keys(t).Count).To(BeNumerically(">=", 49), "the last one may not have been known as agreed on")
+	g.Expect(a.putter(t)("afterwards")).To(Succeed())
+	a.staysOut(t, func() { emptied(t, a.path("/var/lib/etcd"), false) })
+}
+
 // A recovery puts other data in the place of those that were lost, and the guard lets etcd start with them.
 func TestARecoveryGoesOnWithTheGuard(t *testing.T) {
 	g := NewWithT(t)

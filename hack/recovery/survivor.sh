@@ -17,6 +17,7 @@ patience=${PATIENCE:-300}
 manifest=$root/etc/kubernetes/manifests/etcd.yaml
 data=$root/var/lib/etcd
 kept=$root/var/lib/quoin-recovery
+guard=$root/etc/kubernetes/quoin/etcd-has-its-data
 flag=--force-new-cluster
 
 say() { echo "survivor: $*"; }
@@ -121,8 +122,20 @@ raise() {
 	fi
 }
 
+# vouch: the pod of the member with which the cluster began mounts a mark among its data, by a link (docs/adr/0016), and does not
+# start without. The data in place are those of the member.
+vouch() {
+	local mark=$data/member/wal/quoin-began-here
+	: >"$mark"
+	sync "$mark" "${mark%/*}"
+	ln -sfnT "$mark" "$guard.part"
+	mv -fT "$guard.part" "$guard"
+	sync "${guard%/*}"
+}
+
 # start puts a manifest in place at once: the kubelet reads whatever it finds there.
 start() {
+	! grep -q -- "mountPath: $guard\$" "$1" || vouch
 	install -m 0600 "$1" "$kept/.starting"
 	mv "$kept/.starting" "$manifest"
 	until_ready
