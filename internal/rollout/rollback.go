@@ -125,10 +125,10 @@ func (p *planner) proves(pool *rules, m Machine) bool {
 }
 
 // trial of the present revision as of now: kept while none of its Machines counts, whatever takes their place. What
-// fails beside a control plane that is not healthy, or while somebody suspended it, says nothing: it begins anew then. A
-// drain that fails may wait for the room that just these Machines do not give.
+// fails beside a control plane that is not healthy, or while somebody suspended it, says nothing: it begins anew then.
 // So it does after one of them was proved, since a template that worked is not judged by a moment in which its Machine
 // is not Ready, however long that waited for a person or a window before.
+// A drain that fails ends nothing: it may wait for the room that just these Machines do not give.
 // The first host that fails says nothing either, nor does it with the next Machine, until another one was tried.
 func (p *planner) trial(pool *rules) Trial {
 	if pool.suspended != "" || p.Unhealthy != "" || !pool.rolling() || pool.in(counts) > 0 || pool.Revision == "" {
