@@ -48,7 +48,7 @@ func (s *summary) etcdStatus(before *controlplanev1.EtcdStatus) *controlplanev1.
 		}
 		taken[entry.Name] = true
 		if member.Failing() && s.State.Etcd.Agreed {
-			entry.SilentSince = metav1.NewTime(s.Etcd.ReadAt.Add(-member.Silent).Truncate(time.Second))
+			entry.SilentSince = metav1.NewTime(s.Etcd.ReadAt.Add(-member.Silent - member.Recalled).Truncate(time.Second))
 		}
 		if member.Progress > 0 {
 			entry.Syncs = ptr.To(int64(min(member.Progress, math.MaxInt64))) //nolint:gosec // just bounded

@@ -141,6 +141,9 @@ func TestEtcdStatusTellsTheStateThatDecides(t *testing.T) {
 	status := read(0, quorum.Member{}).etcdStatus(nil)
 	g.Expect(status.Members[2].State).To(Equal("Wavering"))
 	g.Expect(status.Members[2].SilentSince.Time).To(Equal(at), "another process goes on from there")
+	restarted := read(time.Minute, quorum.Member{})
+	restarted.State.Etcd.Members[2].Silent, restarted.State.Etcd.Members[2].Recalled = 0, time.Minute
+	g.Expect(restarted.etcdStatus(nil).Members[2].SilentSince.Time).To(Equal(at), "and so does a third one")
 	for silent := time.Duration(0); silent < deadAfter; silent += time.Second {
 		g.Expect(read(silent, quorum.Member{}).etcdStatus(status)).To(BeIdenticalTo(status), "silent for %s", silent)
 	}

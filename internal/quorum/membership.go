@@ -49,6 +49,9 @@ type Member struct {
 	Unasked bool
 	// Silent is how long it has not been healthy, as far as that is known, while others agreed.
 	Silent time.Duration
+	// Recalled is how much longer it has been silent by what another process has seen, which does not count before this
+	// one has seen it for as long as makes a voter dead.
+	Recalled time.Duration
 	// Progress is how often one that hangs has written to its disk: as long as that grows it is slow, and not dead.
 	Progress uint64
 	// Lag is how many entries it has not applied that the furthest member has.

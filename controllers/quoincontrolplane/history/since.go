@@ -13,8 +13,9 @@ import (
 // one.
 type Since[K comparable] struct{ since map[K]span }
 
-// span is from when it was first seen to be so until when it was last.
-type span struct{ first, last time.Time }
+// span is from when it was first seen to be so until when it was last. seen is when this process saw it first; zero
+// before.
+type span struct{ first, last, seen time.Time }
 
 // LongestGap may lie between two observations of which the second goes on with the first. Nobody knows what was in a
 // longer one, such as a pause: two misses an hour apart are no hour of silence. Both the idlest control plane and one
@@ -34,9 +35,12 @@ func (s Since[K]) Note(now time.Time, parts []K, unsure ...K) Since[K] {
 	for _, part := range parts {
 		known, goesOn := s.at(part, now)
 		if !goesOn {
-			known.first = now
+			known = span{first: now}
 		}
-		after[part] = span{first: known.first, last: now}
+		if known.last = now; known.seen.IsZero() {
+			known.seen = now
+		}
+		after[part] = known
 	}
 	if len(after) == 0 {
 		return Since[K]{}
@@ -66,6 +70,9 @@ func (s Since[K]) Of(part K) (time.Time, bool) {
 	known, noted := s.since[part]
 	return known.first, noted
 }
+
+// Seen is since when this process has seen it to be so with a part itself; zero when it has not.
+func (s Since[K]) Seen(part K) time.Time { return s.since[part].seen }
 
 // Parts are those with which it was so, or may have been, when that was noted last.
 func (s Since[K]) Parts() []K { return slices.Collect(maps.Keys(s.since)) }

@@ -250,6 +250,20 @@ func noteUnhealthy(
 	return since
 }
 
+// leaveOutRecalled counts of the silence of members that another process has seen as well only what this one has seen,
+// until that alone makes a voter dead: each of the two may have been late in one reading, with the member well between.
+func leaveOutRecalled(
+	since history.Since[history.Standstill], m *quorum.Membership, now time.Time, deadAfter time.Duration,
+) {
+	for i := range m.Members {
+		member := &m.Members[i]
+		seen := since.Seen(history.Standstill{Member: member.ID, Progress: member.Progress})
+		if itself := now.Sub(seen); member.Silent > itself && itself < deadAfter {
+			member.Silent, member.Recalled = itself, member.Silent-itself
+		}
+	}
+}
+
 // recallUnhealthy is what the process before has written down for noteUnhealthy. It goes on from the reading that this
 // was of, and so not when nobody looked for long.
 func (o *Observation) recallUnhealthy() (since history.Since[history.Standstill]) {

@@ -284,6 +284,46 @@ func TestSilenceOutlivesARestart(t *testing.T) {
 	}
 }
 
+// What another process has seen makes nobody dead at the first look of this one: the member may have been late in one
+// reading of each, and well between. Once this one has seen it for long enough itself, all of it counts. While nobody
+// could ask the member, nothing was seen.
+func TestARecalledSilenceCountsOnceItIsSeen(t *testing.T) {
+	const after = 30 * time.Second
+	g, start := NewWithT(t), time.Date(2026, 11, 28, 12, 0, 0, 0, time.UTC)
+	past := history.Past{}
+	look := func(at time.Duration, change ...func(*etcd.Member)) quorum.Member {
+		o := threeMembers()
+		o.Cluster, o.At, o.Etcd.ReadAt = &clusterv1.Cluster{}, start.Add(at), start.Add(at)
+		o.clock = clocktesting.NewFakePassiveClock(start.Add(at))
+		member := &o.Etcd.Cluster.Members[1]
+		member.Answers = false
+		for _, change := range change {
+			change(member)
+		}
+		o.ControlPlane.Status.Etcd = &controlplanev1.EtcdStatus{ObservedTime: metav1.NewTime(start),
+			Members: []controlplanev1.EtcdMember{{Name: "n-b", ID: "2", SilentSince: metav1.NewTime(start)}}}
+		built, next := buildState(o, past, Delays{DeadMember: after})
+		past = next
+		return built.State.Etcd.Members[1]
+	}
+	const first = 40 * time.Second
+	for at := first; at < first+after; at += time.Second {
+		member := look(at)
+		g.Expect(member.State(after)).To(Equal(quorum.MemberWavering), "after %s", at)
+		g.Expect(member.Silent+member.Recalled).To(Equal(at), "the next process is to know it")
+	}
+	member := look(first + after)
+	g.Expect(member.State(after)).To(Equal(quorum.MemberDead))
+	g.Expect(member.Silent).To(Equal(first + after))
+	g.Expect(member.Recalled).To(BeZero())
+
+	past = history.Past{}
+	unasked := func(m *etcd.Member) { m.Name, m.ReportedBy, m.PeerAddresses, m.Unasked = "n-d", "", nil, true }
+	g.Expect(look(first, unasked).State(after)).To(Equal(quorum.MemberUnasked))
+	g.Expect(look(first + after).State(after)).To(Equal(quorum.MemberWavering))
+	g.Expect(look(first + 2*after).Silent).To(Equal(first + 2*after))
+}
+
 // How long a quorum is waited for counts from the reading that missed it first. Where no member answers, from the first
 // that showed none: a recovery may be asked for all the same. One that fails says nothing of the election that the next
 // one meets.

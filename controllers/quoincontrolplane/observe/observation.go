@@ -122,6 +122,7 @@ func buildState(read *Observation, past history.Past, delays Delays) (*Observati
 		past.Unhealthy, past.Recalled = o.recallUnhealthy(), true
 	}
 	past.Unhealthy = noteUnhealthy(past.Unhealthy, &o.State.Etcd, o.Etcd.ReadAt)
+	leaveOutRecalled(past.Unhealthy, &o.State.Etcd, o.Etcd.ReadAt, delays.DeadMember)
 	past.NoQuorum, past.NoneSeen = o.awaitQuorum(past.NoQuorum, past.NoneSeen)
 	past.PreCreation = o.recallPreCreations(past.PreCreation)
 	past.Undrained, o.State.DrainInGrace = debounceDrains(past.Undrained, o.State.Machines, o.At, delays.SkippedDrain)
