@@ -361,6 +361,8 @@ func parseLine(t *testing.T, d *datadriven.TestData, s *controlplane.State, word
 				member.Healthy, member.Full, member.Problem = false, true, "alarm NOSPACE, its database is full: "+quorum.MakeRoom
 			case "marked":
 				m.Preferred = true
+			case "by-hand":
+				m.Health.ByHand = true
 			case "deleting":
 				m.Deleting, m.DrainHook, m.DeletedAt = true, false, int64(len(s.Machines)+1)
 			case "deleted":

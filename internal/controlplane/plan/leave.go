@@ -270,9 +270,8 @@ func replaceFirst(s facts, leaving controlplane.Machine, verdict quorum.Verdict)
 	if s.present() > s.Replicas {
 		return s.waitFor(leaving, controlplane.ReasonQuorum, "%s. %s", held, verdict.WayOut)
 	}
-	if full := s.full(); full != nil {
-		return s.waitFor(leaving, controlplane.ReasonQuorum, "%s. Nothing can take its place while the database of etcd "+
-			"member %s is full: %s", held, full.Name, quorum.MakeRoom)
+	if vain := s.joinsInVain(); vain != "" {
+		return s.waitFor(leaving, controlplane.ReasonQuorum, "%s. %s", held, vain)
 	}
 	for _, member := range s.Etcd.Members {
 		if member.Shortcoming() != "" {

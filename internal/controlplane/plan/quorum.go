@@ -29,6 +29,19 @@ func (s facts) placeTaken() quorum.Terms {
 	return quorum.ToLeave(s.Replicas, true, s.DeadMemberTimeout)
 }
 
+// joinsInVain says why nothing can take the place of a Machine while etcd takes no writes, and what ends that; empty
+// when something can.
+func (s facts) joinsInVain() string {
+	if full := s.full(); full != nil {
+		return fmt.Sprintf("Nothing can take its place while the database of etcd member %s is full: %s", full.Name,
+			quorum.MakeRoom)
+	}
+	if s.Etcd.Alarm != "" {
+		return fmt.Sprintf("Nothing can take its place: %s. What ends that: %s", s.Etcd.Alarm, quorum.CheckData)
+	}
+	return ""
+}
+
 // full is a voter whose database has reached its quota; nil when there is none.
 func (s facts) full() *quorum.Member {
 	for i := range s.Etcd.Members {

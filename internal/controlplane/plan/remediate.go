@@ -277,10 +277,9 @@ func (s facts) remedyBlocked(target controlplane.UnhealthyMachine,
 		return remediating(target, s.wait(controlplane.Remediate, controlplane.ReasonMemberWithoutMachine,
 			"Machine %s is ill: %s. It is not replaced now: %s", machine.Name, target.Message, why))
 	}
-	if full := s.full(); full != nil {
-		return remediating(target, s.wait(controlplane.Remediate, controlplane.ReasonQuorum,
-			"Machine %s is ill: %s. Nothing can take its place while the database of etcd member %s is full: %s",
-			machine.Name, target.Message, full.Name, quorum.MakeRoom).WithMachine(machine.Name))
+	if vain := s.joinsInVain(); vain != "" {
+		return remediating(target, s.wait(controlplane.Remediate, controlplane.ReasonQuorum, "Machine %s is ill: %s. %s",
+			machine.Name, target.Message, vain).WithMachine(machine.Name))
 	}
 	if step := s.othersCarry(target, unhealthy); step != nil {
 		return step
