@@ -27,7 +27,8 @@ type Cluster struct {
 	Members []Member
 	// Agreed reports whether a quorum confirmed the list; else it is what one member remembers.
 	Agreed bool
-	// Corrupt are the ids of members that are not in the list, and for which an alarm CORRUPT is raised.
+	// Corrupt are the ids of members that are not in the list, and for which an alarm CORRUPT is raised; 0 where etcd does
+	// not know whose data are corrupt (checkPeerHashes in server/etcdserver/corrupt.go).
 	Corrupt []uint64
 }
 

@@ -102,11 +102,11 @@ func TestCorruptOutlivesItsMember(t *testing.T) {
 	cluster.members = cluster.members[:2]
 	const full, corrupt = pb.AlarmType_NOSPACE, pb.AlarmType_CORRUPT
 	cluster.alarms = []*pb.AlarmMember{{MemberID: 2, Alarm: corrupt}, {MemberID: 9, Alarm: corrupt},
-		{MemberID: 3, Alarm: corrupt}, {MemberID: 4, Alarm: full}, {MemberID: 5}}
+		{MemberID: 3, Alarm: corrupt}, {MemberID: 4, Alarm: full}, {MemberID: 5}, {Alarm: corrupt}}
 	endpoints := []Endpoint{start(t, ca, cluster, 1, "a", "a"), start(t, ca, cluster, 2, "b", "b")}
 	read, err := Client{}.Read(t.Context(), endpoints, credentialsOf(t, ca))
 	g.Expect(err).NotTo(HaveOccurred())
-	g.Expect(read.Corrupt).To(Equal([]uint64{3, 9}))
+	g.Expect(read.Corrupt).To(Equal([]uint64{0, 3, 9}))
 	g.Expect(read.Members[0].Alarms).To(Equal([]string{"NOSPACE"}))
 	g.Expect(read.Members[1].Alarms).To(Equal([]string{"CORRUPT", "NOSPACE"}))
 }

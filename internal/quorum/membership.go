@@ -21,7 +21,7 @@ type Membership struct {
 	// quorum.
 	Problem     string
 	Contradicts bool
-	// Alarm says which alarm keeps etcd from taking writes although its member is gone; empty when none does.
+	// Alarm says which alarm keeps etcd from taking writes that is of no member in the list; empty when none does.
 	Alarm string
 	// Age of the reading; a verdict by an old one is worth less than none.
 	Age     time.Duration
@@ -194,9 +194,13 @@ func (m Membership) mend(fallback string) string {
 // MakeRoom is what ends the alarm NOSPACE.
 const MakeRoom = "compact etcd, defragment each member, then disarm the alarm (etcdctl compact, defrag, alarm disarm)"
 
-// CheckData is what ends the alarm CORRUPT of a member that is gone.
+// CheckData is what ends the alarm CORRUPT of no member in the list. A newcomer copies the data of the leader, and a
+// recovery needs etcd's manifest on the one host, and is refused while there is a quorum.
 const CheckData = "compare the data of all members (etcdctl endpoint hashkv --cluster), and once they are the same, " +
-	"disarm the alarm (etcdctl alarm disarm)"
+	"disarm the alarm (etcdctl alarm disarm). If one goes on to differ from the others, move the lead off it (etcdctl " +
+	"move-leader), disarm the alarm, and have its Machine replaced: annotate it with cluster.x-k8s.io/remediate-machine." +
+	" If nobody knows whose are whole, stop etcd on all hosts but one, and recover that one from a snapshot " +
+	"(docs/disaster-recovery.md)"
 
 // list joins names for a sentence.
 func list(names []string) string {

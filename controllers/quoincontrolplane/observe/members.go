@@ -92,7 +92,11 @@ func (o *Observation) Membership() quorum.Membership {
 		return quorum.Membership{Problem: "it was not read"}
 	}
 	result := quorum.Membership{Known: true, Agreed: o.Etcd.Cluster.Agreed}
-	if gone := o.Etcd.Cluster.Corrupt; len(gone) > 0 {
+	switch gone := o.Etcd.Cluster.Corrupt; {
+	case slices.Contains(gone, 0):
+		result.Alarm = "alarm CORRUPT is raised for no member in particular, because members have different data and etcd " +
+			"does not know whose are whole, so it takes no writes"
+	case len(gone) > 0:
 		ids := make([]string, 0, len(gone))
 		for _, id := range gone {
 			ids = append(ids, strconv.FormatUint(id, 16))

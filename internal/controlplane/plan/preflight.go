@@ -115,7 +115,7 @@ func requireCertificates(s facts) *controlplane.Step {
 		"the cluster's certificates are missing, so no Machine can join; "+certificatesSay)
 }
 
-// requireWrites makes nothing while an alarm of a member that is gone keeps etcd from taking writes: each join would
+// requireWrites makes nothing while an alarm of no member in the list keeps etcd from taking writes: each join would
 // fail, and cost a host its reset.
 func requireWrites(s facts) *controlplane.Step {
 	if s.Etcd.Alarm == "" {
