@@ -38,16 +38,18 @@ works() {
 # stopped: no etcd works on the data.
 stopped() { ! works; }
 
-# readiness prints the status with which etcd says whether it serves reads that a quorum agreed on; nothing when nobody answers.
+# readiness prints the status with which etcd says whether it serves reads that a quorum agreed on; nothing when nobody answers. The
+# alarm CORRUPT of anybody, also of a member that is gone, says nothing about that, and it stays among the data.
 readiness() {
+	check='/readyz?exclude=data_corruption'
 	if command -v curl >/dev/null; then
-		curl -q --noproxy '*' --silent --max-time 5 --output /dev/null --write-out '%{http_code}' "$metrics/readyz"
+		curl -q --noproxy '*' --silent --max-time 5 --output /dev/null --write-out '%{http_code}' "$metrics$check"
 	else
 		at=${metrics#http://}
 		address=${at%:*}
 		address=${address#[}
 		# shellcheck disable=SC2016 # the inner shell expands it
-		timeout 5 bash -c 'exec 3<>"/dev/tcp/$1/$2" && printf "GET /readyz HTTP/1.0\r\n\r\n" >&3 && read -r _ code _ <&3 && echo "$code"' readiness "${address%]}" "${at##*:}" 2>/dev/null
+		timeout 5 bash -c 'exec 3<>"/dev/tcp/$1/$2" && printf "GET %s HTTP/1.0\r\n\r\n" "$3" >&3 && read -r _ code _ <&3 && echo "$code"' readiness "${address%]}" "${at##*:}" "$check" 2>/dev/null
 	fi
 }
 

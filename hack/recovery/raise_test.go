@@ -14,6 +14,7 @@ import (
 
 	. "github.com/onsi/gomega"
 	bolt "go.etcd.io/bbolt"
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
 
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/recovery"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/run"
@@ -286,6 +287,52 @@ func TestARecoveryThatFailedIsAskedForAgain(t *testing.T) {
 	output, err := a.carryOut(recovery.Order{ID: "recover-r2", Action: recovery.Survive, Member: "a"})
 	g.Expect(err).NotTo(HaveOccurred(), output)
 	g.Expect(a.keys(t).Count).To(BeNumerically(">=", 49), "the last one may not have been known as agreed on")
+}
+
+// corrupt raises the alarm CORRUPT of a member that is not in the list any more.
+func (h *host) corrupt(t *testing.T) {
+	t.Helper()
+	g, client := NewWithT(t), h.client(t)
+	g.Expect(etcdserverpb.NewMaintenanceClient(client.ActiveConnection()).Alarm(t.Context(), &etcdserverpb.AlarmRequest{
+		Action: etcdserverpb.AlarmRequest_ACTIVATE, Alarm: etcdserverpb.AlarmType_CORRUPT, MemberID: 0xbeef})).NotTo(BeNil())
+}
+
+// While the alarm CORRUPT of anybody is raised, etcd says that it is not ready, though it has a quorum. Beside that quorum a recovery
+// is refused like any other; when it is lost, one succeeds, and the alarm stays until a person takes it away.
+func TestASurvivorWithTheAlarmOfACorruptMember(t *testing.T) {
+	for name, carryOut := range map[string]func(*host) (string, error){
+		"by a plan": func(h *host) (string, error) {
+			return h.carryOut(recovery.Order{ID: "recover-r1", Action: recovery.Survive, Member: "a"})
+		},
+		"by a plan, without curl": func(h *host) (string, error) {
+			for _, step := range recovery.Plan(recovery.Order{ID: "recover-r1", Action: recovery.Survive, Member: "a"}).Steps {
+				if output, err := h.step(instead(step, "command() { [ \"$2\" != curl ] && type \"$2\"; }\n")); err != nil {
+					return output, err
+				}
+			}
+			return "", nil
+		},
+		"by the script": func(h *host) (string, error) { return h.survive("a", "--others-are-off") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			a := alone(t)
+			a.init(t)
+			a.corrupt(t)
+			output, err := carryOut(a)
+			g.Expect(err).To(HaveOccurred())
+			g.Expect(output).To(ContainSubstring("answers with a quorum"))
+			g.Expect(a.manifestPath()).To(BeAnExistingFile(), "nothing was changed")
+
+			a.kill()
+			output, err = carryOut(a)
+			g.Expect(err).NotTo(HaveOccurred(), output)
+			g.Expect(a.keys(t).Count).To(BeNumerically(">=", 49), "the last one may not have been known as agreed on")
+			alarms, err := a.client(t).AlarmList(t.Context())
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(alarms.Alarms).To(ConsistOf(HaveField("Alarm", etcdserverpb.AlarmType_CORRUPT)))
+		})
+	}
 }
 
 // A survivor that comes up late is a cluster of one, beside which no other id is admitted.

@@ -30,10 +30,12 @@ answer() {
 		answer "$metrics" "$1" 2>/dev/null || true
 }
 
-# until_ready waits until etcd serves reads that a quorum agreed on.
+# ready: etcd serves reads that a quorum agreed on. The alarm CORRUPT of anybody says nothing about that, and stays among the data.
+ready() { [ "$(answer '/readyz?exclude=data_corruption')" = 200 ]; }
+
 until_ready() {
 	local left=$patience
-	until [ "$(answer /readyz)" = 200 ]; do
+	until ready; do
 		left=$((left - 1))
 		[ "$left" -gt 0 ] || refuse "etcd did not become ready within $patience s; its log is below /var/log/pods/kube-system_etcd-*"
 		sleep 1
@@ -152,7 +154,7 @@ install -d -m 0700 "$kept"
 	# Whether the quorum lives, and when etcd has stopped, is known from that address only.
 	grep -E '^ *- --listen-metrics-urls=' "$manifest" | grep -qE "http://${metrics//./\\.}(,|\$)" ||
 		{ rm -f "$kept/.etcd.yaml"; refuse "$manifest does not have etcd's metrics on http://$metrics: give the address that it has there, such as ETCD_METRICS=127.0.0.1:2381"; }
-	[ "$(answer /readyz)" != 200 ] || { rm -f "$kept/.etcd.yaml"; refuse "etcd answers with a quorum; nothing is lost that this would bring back"; }
+	! ready || { rm -f "$kept/.etcd.yaml"; refuse "etcd answers with a quorum; nothing is lost that this would bring back"; }
 	name=$(sed -n 's/^ *- --name=//p' "$manifest")
 	[ "$name" = "$1" ] || { rm -f "$kept/.etcd.yaml"; refuse "the member on this host is $name, not $1"; }
 	! grep -qE '^ *- --wal-dir=' "$manifest" || { rm -f "$kept/.etcd.yaml"; refuse "the log of etcd is not among its data (--wal-dir): ask for the recovery in spec.recovery, which knows how"; }
