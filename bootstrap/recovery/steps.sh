@@ -230,11 +230,12 @@ recovery_start() {
 	stop_etcd
 	awk -v mark="quoin.cluster.x-k8s.io/recovery" -v id="$1" 'index($0, mark) { next } { print } /^  annotations:$/ { print "    " mark ": \"" id "\"" }' \
 		"$kept/etcd.yaml" >"$kept/starting.yaml" && sync "$kept/starting.yaml" || quoin_fail "$kept cannot be written; is there room?"
-	start_etcd "$kept/starting.yaml" '; when it becomes ready after all, take spec.recovery away'
+	start_etcd "$kept/starting.yaml" '; when it becomes ready after all, restart the kubelet, whose Node may not be among the data, and take spec.recovery away; if it never does, ask again under another id'
 }
 
 # recovery_end: the next recovery begins with the manifest that is in place then. Copies of the data stay until the reset. A kubelet
 # registers its Node once while it runs, and data of a snapshot, also those that a person put in place, may be older than that Node.
+# It is not restarted before etcd is ready: one that has not reached an API server since it started stops no static pod.
 recovery_end() {
 	! systemctl is-active --quiet kubelet.service 2>/dev/null || systemctl restart kubelet.service ||
 		quoin_fail "etcd was restored, but the kubelet, whose Node may not be among the data, cannot be restarted: look at journalctl -u kubelet, restart it, and take spec.recovery away"

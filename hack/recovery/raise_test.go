@@ -342,7 +342,8 @@ func TestASurvivorThatStartsLateSaysWhatIsLeftToDo(t *testing.T) {
 	output, err := h.step(instead(survive("start-etcd", ""), "stop_etcd() { :; }\nquoin_settle() { return 1; }\n"))
 	g.Expect(err).To(HaveOccurred())
 	g.Expect(output).To(ContainSubstring("not ready after 900 s"))
-	g.Expect(output).To(ContainSubstring("when it becomes ready after all, take spec.recovery away"))
+	g.Expect(output).To(ContainSubstring("when it becomes ready after all, restart the kubelet"), "no step after it does")
+	g.Expect(output).To(ContainSubstring("and take spec.recovery away; if it never does, ask again under another id"))
 }
 
 // One that crashed, or that took longer than it may, is copied by nobody: what it lacks would be gone without a word.

@@ -195,6 +195,9 @@ fi
 say "starting it as it was before"
 stop
 start "$kept/etcd.yaml"
+# A kubelet registers its Node once while it runs, and data that a person put in place may be older than that.
+! systemctl is-active --quiet kubelet.service 2>/dev/null || systemctl restart kubelet.service ||
+	say "the kubelet, whose Node may not be among the data, cannot be restarted: look at journalctl -u kubelet, and restart it"
 rm -rf "$data/raised" "$data/before" "$kept/etcdutl"
 done=$root/var/lib/quoin-recovery.$(date -u +%Y%m%dT%H%M%SZ)
 mv "$kept" "$done"

@@ -363,12 +363,16 @@ func (s facts) recoveryWaits(machine string, host controlplane.RecoveryHost, wha
 }
 
 // recoveryFailed stops: a person looks. Nothing is lost, because a host refuses before it changes anything, and keeps a
-// copy.
+// copy. Where the host names another way out, its etcd answers, or may, and beside that no other id is admitted.
 func (s facts) recoveryFailed(r controlplane.Recovery, machine string,
 	host controlplane.RecoveryHost) *controlplane.Step {
+	wayOut := "; look at the host, and ask again under another id"
+	if strings.Contains(host.Message, "take spec.recovery away") {
+		wayOut = ""
+	}
 	return s.refusal(controlplane.Recover, controlplane.ReasonRecoveryFailed,
-		"recovery %s failed on the host of Machine %s: %s. Nothing else is done under this id; "+
-			"look at the host, and ask again under another id", r.ID, machine, host.Message).WithMachine(machine)
+		"recovery %s failed on the host of Machine %s: %s. Nothing else is done under this id%s", r.ID, machine,
+		host.Message, wayOut).WithMachine(machine)
 }
 
 // carryOn gives up the Machines of the lost members once the survivor is a cluster that works; what follows is

@@ -5,6 +5,7 @@ package plan
 
 import (
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -211,6 +212,14 @@ func TestARecoveryIsRefusedOrVoid(t *testing.T) {
 			part(s, "c", gone)
 			part(s, "a", failed)
 		}, controlplane.Refuse, "another id"},
+		// What it does answers by now, so no other id is admitted.
+		"the survivor failed and says the way out": {func(s *controlplane.State) {
+			s.Recovery.State = controlplane.RecoveryBegun
+			part(s, "b", gone)
+			part(s, "c", gone)
+			part(s, "a", failed)
+			part(s, "a", func(h *controlplane.RecoveryHost) { h.Message = "restart it, and take spec.recovery away" })
+		}, controlplane.Refuse, "and take spec.recovery away. Nothing else is done under this id"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := lossOf3()
@@ -220,6 +229,9 @@ func TestARecoveryIsRefusedOrVoid(t *testing.T) {
 			g.Expect(step.Kind).To(Equal(c.kind), step.Message)
 			g.Expect(step.Message).To(ContainSubstring(c.says))
 			g.Expect(step.Message).NotTo(ContainSubstring("No Machine of this control plane runs"))
+			if strings.Contains(step.Message, "take spec.recovery away") {
+				g.Expect(step.Message).NotTo(ContainSubstring("another id"))
+			}
 			g.Expect(endless(step)).To(BeEmpty())
 		})
 	}

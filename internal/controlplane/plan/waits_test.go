@@ -121,7 +121,7 @@ var endings = map[string][]string{
 	controlplane.ReasonRecoveryFetching: {"tried again"},
 	controlplane.ReasonRecoveryFencing:  {"quoin.cluster.x-k8s.io/abandon"},
 	controlplane.ReasonRecoveryRefused:  {"under another", "external", "Name another Machine", "exactly those", contradiction},
-	controlplane.ReasonRecoveryFailed:   {"under another id"},
+	controlplane.ReasonRecoveryFailed:   {"under another id", "take spec.recovery away"},
 	controlplane.ReasonQuorumLost:       {"spec.recovery", "it is waited for, for"},
 	controlplane.ReasonTopologyVersion:  {"condition TopologyReconciled"},
 	controlplane.ReasonStaleClaim:       {"the host knows generation"},
