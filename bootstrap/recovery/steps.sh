@@ -137,9 +137,16 @@ recovery_put() {
 # with the mark of the guard on it: there the files are changed.
 put_member() {
 	[ -d "$new/member" ] || return 0
-	# Another recovery may stop the plan now: it waits until one member is whole.
-	trap '' TERM
 	log=$(argument wal-dir "$kept/etcd.yaml")
+	anew=$log/restored-$1
+	if [ -n "$log" ] && [ ! -e "$anew" ]; then
+		rm -rf "$anew.part"
+		mkdir -p "$anew.part" && cp "$new/member/wal"/*.wal "$anew.part/" && sync -f "$anew.part" && mv -T "$anew.part" "$anew" &&
+			sync "$log" || quoin_fail "the log cannot be copied to $log; is there room?"
+	fi
+	# Another recovery may stop the plan now: it waits until one member is whole, and for seconds only, so from here on files are
+	# renamed and not copied.
+	trap '' TERM
 	if [ -n "$log" ]; then
 		if [ ! -e "$log/before-$1" ]; then
 			mkdir -p "$log/before-$1.part" || quoin_fail "$log cannot be written"
@@ -148,10 +155,10 @@ put_member() {
 			done
 			mv -T "$log/before-$1.part" "$log/before-$1" && sync "$log" || quoin_fail "$log cannot be written"
 		fi
-		rm -f "$log"/*.wal
-		for f in "$new/member/wal"/*.wal; do
-			[ ! -e "$f" ] || { cp "$f" "$log/" && sync "$log/${f##*/}" "$log"; } || quoin_fail "the log cannot be copied to $log; is there room?"
+		for f in "$anew"/*.wal; do
+			[ ! -e "$f" ] || mv "$f" "$log/" || quoin_fail "$log cannot be written"
 		done
+		sync "$log" || quoin_fail "$log cannot be written"
 	fi
 	if [ -e "$data/member" ]; then
 		mv -T "$data/member" "$old" || quoin_fail "the old data cannot be put aside as $old"
@@ -248,7 +255,7 @@ recovery_end_raised() {
 	sync -f "$kept" || quoin_fail "$kept cannot be written"
 	rm -rf "$data/raised-$1" "$data/before-$1" "$tool" "$kept/etcdutl.log"
 	log=$(argument wal-dir "$kept/etcd.yaml")
-	[ -z "$log" ] || rm -rf "$log/before-$1"
+	[ -z "$log" ] || rm -rf "$log/before-$1" "$log/restored-$1"
 	recovery_end
 }
 
@@ -256,5 +263,7 @@ recovery_end_raised() {
 recovery_end_snapshot() {
 	keep_manifest
 	rm -rf "$kept/snapshot-$1" "$data/restored-$1"
+	log=$(argument wal-dir "$kept/etcd.yaml")
+	[ -z "$log" ] || rm -rf "$log/restored-$1"
 	recovery_end
 }
