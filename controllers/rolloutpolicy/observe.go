@@ -54,6 +54,7 @@ func (r *Reconciler) observe(
 	seen := &observation{machines: map[string]*clusterv1.Machine{}, guarded: map[string]bool{},
 		sets: map[string]*clusterv1.MachineSet{}, pools: map[string]*clusterv1.MachineDeployment{}}
 	seen.state.Validation, seen.state.Resumed = validationOf(policy, r.Clock.Now()), resumedAt(policy, r.Clock.Now())
+	seen.state.Namespace = cluster.Namespace
 	seen.state.Unhealthy = lacks(cluster, clusterv1.ClusterControlPlaneAvailableCondition)
 	seen.state.Outdated = lacks(cluster, clusterv1.ClusterControlPlaneMachinesUpToDateCondition)
 	pools, sets, all := &clusterv1.MachineDeploymentList{}, &clusterv1.MachineSetList{}, &clusterv1.MachineList{}
@@ -201,8 +202,8 @@ func (seen *observation) pool(
 			Admitted: rollout.AdmittedAt(machine), Resumed: resumedAt(machine, now.Time), Gated: rollout.Gated(machine),
 			Joined:    machine.Status.NodeRef.IsDefined(),
 			Available: conditions.IsTrue(machine, clusterv1.MachineAvailableCondition), AvailableAt: availableAt(machine),
-			Unhealthy: lacks, Since: since, UnavailableSince: unavailableSince(machine),
-			Departure: departure(machine, own, seen.domains), Leave: rollout.LeaveOf(machine),
+			Unhealthy: lacks, Since: since, Departure: departure(machine, own, seen.domains),
+			Leave: rollout.LeaveOf(machine),
 		})
 	}
 	seen.state.Pools = append(seen.state.Pools, pool)
@@ -216,16 +217,6 @@ func availableAt(machine *clusterv1.Machine) time.Time {
 	}
 	ready := conditions.Get(machine, clusterv1.MachineReadyCondition).LastTransitionTime
 	return ready.Add(time.Duration(ptr.Deref(machine.Spec.MinReadySeconds, 0)) * time.Second)
-}
-
-// unavailableSince is since when Cluster API does not take a Machine for Available; zero while it does, and where it
-// says nothing.
-func unavailableSince(machine *clusterv1.Machine) time.Time {
-	c := conditions.Get(machine, clusterv1.MachineAvailableCondition)
-	if c == nil || c.Status == metav1.ConditionTrue {
-		return time.Time{}
-	}
-	return c.LastTransitionTime.Time
 }
 
 // blocked is what Cluster API says keeps it from making Machines; empty when it says nothing. It does so in the message
@@ -259,8 +250,8 @@ func hostOf(machine *infrav1.QuoinMachine) host {
 	return of
 }
 
-// health says what a Machine lacks to be Ready but for our gate, and since when it lacks nothing. It asks for what
-// setReadyCondition in core/reconcilers/machine/machine_controller_status.go asks for.
+// health says what a Machine lacks to be Ready but for our gate, and since when it lacks that, or nothing. It asks for
+// what setReadyCondition in core/reconcilers/machine/machine_controller_status.go asks for.
 func health(machine *clusterv1.Machine) (lacks string, since time.Time) {
 	type need struct {
 		condition string
@@ -291,7 +282,7 @@ func health(machine *clusterv1.Machine) (lacks string, since time.Time) {
 		case c == nil:
 			return need.condition + " is not known yet", time.Time{}
 		case c.Status != need.want:
-			return fmt.Sprintf("%s is %s (%s)", c.Type, c.Status, c.Reason), time.Time{}
+			return fmt.Sprintf("%s is %s (%s)", c.Type, c.Status, c.Reason), c.LastTransitionTime.Time
 		case c.LastTransitionTime.After(since):
 			since = c.LastTransitionTime.Time
 		}

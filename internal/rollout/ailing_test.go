@@ -4,7 +4,6 @@
 package rollout
 
 import (
-	"fmt"
 	"testing"
 	"time"
 
@@ -15,121 +14,144 @@ import (
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
 )
 
-// A new Machine waits for room, and an outdated one is broken. It goes where nothing else makes room, when it was not
-// available for as long as a Machine may take.
-func TestAnOutdatedMachineThatIsBrokenMakesRoom(t *testing.T) {
+// A new Machine waits for room, and an outdated one is broken, or leaves and is never gone. Where nothing else makes
+// room it is named, and stalls the rollout when that lasts for as long as a Machine may take.
+func TestAMachineThatKeepsANewOneFromItsRoomIsNamed(t *testing.T) {
 	const (
-		deletes = "it is of an earlier template and not available since 2026-11-23T07:00:00Z (ill): a new one has its place"
-		full    = "4 Machines for 3 replicas, and 1 more may be: one has to leave first"
-		waits   = full + ". Machine b is of an earlier template and not available since "
+		broken = "Machine b is of an earlier template and not in service since 2026-11-23T07:00:00Z (ill), and Cluster API " +
+			"deletes none meanwhile: repair its host, or kubectl -n team delete machine b, or set the policy's maxSurge to 4"
+		leaves = "Machine leaver leaves since 2026-11-23T07:00:00Z and is not gone: see its condition Deleting, or set the " +
+			"policy's maxSurge to 4"
 	)
-	serves, broken, next := old("a", ""), old("b", ""), Machine{Name: "next"}
-	broken.Unhealthy, broken.Available, broken.UnavailableSince = "ill", false, eight.Add(-time.Hour)
-	goes := func(name string, change func(*Machine)) func(*Pool, *quoinv1.RolloutPolicySpec) {
-		return func(pool *Pool, _ *quoinv1.RolloutPolicySpec) {
-			for i := range pool.Machines {
-				if m := &pool.Machines[i]; m.Name == name {
-					change(m)
-				}
-			}
+	ago := func(minutes int) time.Time { return eight.Add(-time.Duration(minutes) * time.Minute) }
+	type given struct {
+		state  *State
+		pool   *Pool
+		policy *quoinv1.RolloutPolicySpec
+		b, c   *Machine
+	}
+	also := func(more ...Machine) func(given) {
+		return func(g given) {
+			g.pool.Machines = append(g.pool.Machines, more...)
+			g.policy.Strategy.MaxSurge = ptr.To(intstr.FromInt32(int32(1 + len(more))))
 		}
 	}
-	also := func(more ...Machine) func(*Pool, *quoinv1.RolloutPolicySpec) {
-		return func(pool *Pool, policy *quoinv1.RolloutPolicySpec) {
-			pool.Machines = append(pool.Machines, more...)
-			policy.Strategy.MaxSurge = ptr.To(intstr.FromInt32(int32(1 + len(more))))
-		}
+	leaver := func(minutes int) Machine {
+		m := old("leaver", "")
+		m.Deleting, m.Deleted, m.Unhealthy = true, ago(minutes), "gone"
+		return m
 	}
-	leaver := old("leaver", "")
-	leaver.Deleting, leaver.Leave.PreDrain = true, true
-	drained, illLeaver := leaver, leaver
-	drained.Leave.PreDrain, illLeaver.Unhealthy = false, "ill"
-	more := func(surge int) string {
-		return fmt.Sprintf("%d Machines for 3 replicas, and %d more may be: one has to leave first", 3+surge, surge)
-	}
-	drains := func(pool *Pool, policy *quoinv1.RolloutPolicySpec) {
-		policy.Drain = &quoinv1.RolloutDrain{}
-		guard(pool.Machines)
+	drains := func(g given) {
+		g.policy.Drain = &quoinv1.RolloutDrain{}
+		guard(g.pool.Machines)
 	}
 	for name, c := range map[string]struct {
-		change func(*Pool, *quoinv1.RolloutPolicySpec)
-		// deleted is the message of b's deletion, empty where it stays; held is that of the new one.
-		deleted, held string
+		change func(given)
+		says   string
+		late   bool
 	}{
-		"it is broken for long": {func(*Pool, *quoinv1.RolloutPolicySpec) {}, deletes, full},
-		"it has no Node": {goes("b", func(m *Machine) { m.Joined, m.Unhealthy = false, "" }),
-			"it is of an earlier template and not available since 2026-11-23T07:00:00Z (it has no Node yet): a new one has " +
-				"its place", full},
-		"it has its hooks": {drains, deletes, full},
-		"it has no hooks yet": {func(_ *Pool, policy *quoinv1.RolloutPolicySpec) {
-			policy.Drain = &quoinv1.RolloutDrain{}
-		}, "", full},
-		"it may be mended": {goes("b", func(m *Machine) {
-			m.UnavailableSince = eight.Add(time.Second - 30*time.Minute)
-		}), "", waits + "2026-11-23T07:30:01Z (ill): it is deleted at 2026-11-23T08:00:01Z unless it is well"},
-		"it was admitted late": {goes("b", func(m *Machine) { m.Admitted = eight.Add(-10 * time.Minute) }), "",
-			waits + "2026-11-23T07:50:00Z (ill): it is deleted at 2026-11-23T08:20:00Z unless it is well"},
-		"there is no deadline": {func(pool *Pool, policy *quoinv1.RolloutPolicySpec) {
-			policy.DeadlineSeconds = nil
-			goes("b", func(m *Machine) { m.UnavailableSince = eight.Add(-15 * time.Minute) })(pool, policy)
-		}, "", waits + "2026-11-23T07:45:00Z (ill): it is deleted at 2026-11-23T08:05:00Z unless it is well"},
-		"nobody knows since when": {goes("b", func(m *Machine) { m.UnavailableSince = time.Time{} }), "", full},
-		"it waits for something else": {goes("b", func(m *Machine) {
-			m.Gated, m.Unhealthy, m.Since = true, "", eight
-		}), "", full},
-		"it has no host": {goes("b", func(m *Machine) {
-			m.Hosted, m.Admitted = false, eight.Add(-time.Hour)
-		}), "", full},
-		"it is well": {goes("b", func(m *Machine) {
-			m.Unhealthy, m.Available = "", true
-		}), "", full},
-		"one counts and is not available yet":       {goes("counted", func(m *Machine) { m.Available = false }), "", full},
-		"one is on its way":                         {also(Machine{Name: "flies", Hosted: true, Gated: true}), "", more(2)},
-		"one is drained":                            {also(drained), "", more(2)},
-		"one that serves waits for its drain":       {also(leaver), deletes, more(2)},
-		"one that is broken waits for its drain":    {also(illLeaver), "", more(2)},
-		"one more is available beside what leaves":  {also(leaver, old("d", "")), deletes, more(3)},
-		"two more are available beside what leaves": {also(leaver, old("d", ""), old("e", "")), "", more(4)},
-		"enough are available":                      {also(old("d", "")), "", more(2)},
+		"it is broken for long": {func(given) {}, broken, true},
+		"it has its hooks":      {drains, broken, true},
+		"it has no Node for long": {func(g given) { g.b.Joined, g.b.Unhealthy = false, "" }, "Machine b is of an earlier " +
+			"template and not in service since 2026-11-23T07:00:00Z (it has no Node yet), and Cluster API deletes none " +
+			"meanwhile: repair its host, or kubectl -n team delete machine b, or set the policy's maxSurge to 4", true},
+		"it may become a Node":                  {func(g given) { g.b.Joined, g.b.Admitted = false, ago(29) }, "", false},
+		"it is broken of late":                  {func(g given) { g.b.Since = eight.Add(time.Second - 30*time.Minute) }, brokenSince("07:30:01Z"), false},
+		"it is broken just long":                {func(g given) { g.b.Since = ago(30) }, brokenSince("07:30:00Z"), true},
+		"another one made room until of late":   {func(g given) { g.pool.Since = ago(29) }, broken, false},
+		"another one made room until now":       {func(g given) { g.pool.Said = RollingOut }, broken, false},
+		"the policy was paused until of late":   {func(g given) { g.state.Resumed = ago(29) }, broken, false},
+		"there is no deadline":                  {func(g given) { g.policy.DeadlineSeconds, g.b.Since = nil, ago(20) }, brokenSince("07:40:00Z"), true},
+		"there is no deadline, and it is early": {func(g given) { g.policy.DeadlineSeconds, g.b.Since = nil, ago(19) }, brokenSince("07:41:00Z"), false},
+		"nobody knows since when":               {func(g given) { g.b.Since, g.b.Admitted = time.Time{}, ago(60) }, broken, true},
+		"no more surge would help": {func(g given) { g.pool.Stock.Surge = 1 }, "Machine b is of an earlier template and not " +
+			"in service since 2026-11-23T07:00:00Z (ill), and Cluster API deletes none meanwhile: repair its host, or " +
+			"kubectl -n team delete machine b", true},
+		"another one is broken for longer": {func(g given) { g.c.Unhealthy, g.c.Since = "worse", ago(90) }, "Machine c is of " +
+			"an earlier template and not in service since 2026-11-23T06:30:00Z (worse), and Cluster API deletes none " +
+			"meanwhile: repair its host, or kubectl -n team delete machine c, or set the policy's maxSurge to 4", true},
+		"another one is broken of late":       {func(g given) { g.c.Unhealthy, g.c.Since = "worse", ago(1) }, broken, true},
+		"its own message names it":            {func(g given) { g.b.Gated = true }, "", false},
+		"it has no host":                      {func(g given) { g.b.Hosted, g.b.Admitted = false, ago(60) }, "", false},
+		"it is well":                          {func(g given) { g.b.Unhealthy, g.b.Available = "", true }, "", false},
+		"it is well and not available":        {func(g given) { g.b.Unhealthy = "" }, "", false},
+		"one counts and is not available yet": {func(g given) { g.pool.Machines[3].Available = false }, "", false},
+		"one is on its way":                   {also(Machine{Name: "flies", Hosted: true, Gated: true}), "", false},
+		"one is admitted now": {func(g given) {
+			g.pool.Machines = append(g.pool.Machines, Machine{Name: "other"})
+			g.policy.Strategy.MaxSurge = ptr.To(intstr.FromInt32(2))
+		}, "", false},
+		"enough are available": {also(old("d", "")), "", false},
+		"one leaves":           {also(leaver(29)), "", false},
+		"one leaves for ever":  {also(leaver(60)), leaves, true},
+		"one is drained": {func(g given) {
+			also(leaver(60))(g)
+			drains(g)
+			g.pool.Machines[5].Leave.PreDrain = false
+		}, "", false},
+		"one was given up of late": {func(g given) {
+			also(leaver(60))(g)
+			drains(g)
+			g.pool.Machines[5].Leave, g.pool.LastTermination = Leave{}, ago(29)
+		}, "", false},
+		"one that serves waits for its drain": {func(g given) {
+			drains(g)
+			g.c.Deleting, g.c.Deleted = true, ago(60)
+			g.c.Leave.Node.Known = true
+		}, broken, true},
+		"one more is available than that": {func(g given) {
+			also(old("d", ""))(g)
+			drains(g)
+			g.c.Deleting, g.c.Deleted = true, ago(60)
+			g.c.Leave.Node.Known = true
+		}, "", false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
-			pool := Pool{Name: "blue", Replicas: 3, Revision: "2", Completed: "1", Stock: Limits{Surge: 4},
-				Machines: []Machine{serves, broken, old("c", ""), countedOne, next}}
+			s := State{Namespace: "team", Pools: []Pool{{Name: "blue", Replicas: 3, Revision: "2", Completed: "1",
+				Stock: Limits{Surge: 4}, Said: Surge, Since: ago(120),
+				Machines: []Machine{old("a", ""), old("b", ""), old("c", ""), countedOne, {Name: "next"}}}}}
 			policy := &quoinv1.RolloutPolicySpec{DeadlineSeconds: ptr.To[int32](1800),
 				Strategy: &quoinv1.RolloutStrategy{MaxSurge: ptr.To(intstr.FromInt32(1))}}
-			c.change(&pool, policy)
-			deleted, held := "", ""
-			for _, d := range Plan(State{Pools: []Pool{pool}}, policy, eight).Decisions {
-				switch {
-				case d.Action == Delete:
-					g.Expect(d.Machine).To(Equal("b"))
-					g.Expect(d.Reason).To(Equal(Outdated))
-					deleted = d.Message
-				case d.Machine == "next":
-					g.Expect(d.Reason).To(Equal(Surge))
-					held = d.Message
+			pool := &s.Pools[0]
+			b := &pool.Machines[1]
+			b.Unhealthy, b.Available, b.Since = "ill", false, ago(60)
+			c.change(given{&s, pool, policy, b, &pool.Machines[2]})
+			result := Plan(s, policy, eight)
+			for _, d := range result.Decisions {
+				g.Expect(d.Action).NotTo(Equal(Delete))
+				if d.Action == Hold && d.Reason == Surge {
+					if c.says == "" {
+						g.Expect(d.Message).To(HaveSuffix("one has to leave first"))
+					} else {
+						g.Expect(d.Message).To(HaveSuffix("one has to leave first. " + c.says))
+						g.Expect(result.Progress[0].Message).To(HaveSuffix(c.says))
+					}
 				}
 			}
-			g.Expect(deleted).To(Equal(c.deleted))
-			g.Expect(held).To(Equal(c.held))
+			g.Expect(result.Progress[0].Left.Waits).To(Equal(c.says != ""))
+			if c.late {
+				g.Expect(result.Stalled).To(Equal("MachineDeployment blue: " + c.says))
+				g.Expect(result.Cause).To(Equal(DeadlineExceeded))
+			} else {
+				g.Expect(result.Stalled).NotTo(HavePrefix("MachineDeployment"))
+			}
 		})
 	}
 }
 
-// Of several that are broken the one goes first that is so for longest.
-func TestWhatIsBrokenForLongestMakesRoom(t *testing.T) {
-	g := NewWithT(t)
-	pool := Pool{Name: "blue", Replicas: 3, Revision: "2", Completed: "1", Stock: Limits{Surge: 3},
-		Machines: []Machine{old("a", ""), old("b", ""), old("c", ""), countedOne, {Name: "next"}}}
-	for i, hours := range []int{1, 2, 0} {
-		if m := &pool.Machines[i]; hours > 0 {
-			m.Unhealthy, m.Available, m.UnavailableSince = "ill", false, eight.Add(-time.Duration(hours)*time.Hour)
-		}
-	}
-	policy := &quoinv1.RolloutPolicySpec{Strategy: &quoinv1.RolloutStrategy{MaxSurge: ptr.To(intstr.FromInt32(1))}}
-	decided := Plan(State{Pools: []Pool{pool}}, policy, eight).Decisions
-	last := decided[len(decided)-1]
-	g.Expect(last.Action).To(Equal(Delete))
-	g.Expect(last.Machine).To(Equal("b"))
+func brokenSince(at string) string {
+	return "Machine b is of an earlier template and not in service since 2026-11-23T" + at + " (ill), and Cluster API " +
+		"deletes none meanwhile: repair its host, or kubectl -n team delete machine b, or set the policy's maxSurge to 4"
+}
+
+// Nobody expects the end of a rollout that waits for a person.
+func TestARolloutThatAwaitsARepairHasNoEnd(t *testing.T) {
+	p := Progress{Pool: "blue", Reason: Surge, Pace: Pace{time.Minute}, Left: Left{Machines: 1, AtOnce: 1}}
+	_, end := Result{Progress: []Progress{p}}.Expect(eight)
+	NewWithT(t).Expect(end).To(Equal(eight.Add(time.Minute)))
+	p.Left.Waits = true
+	ends, end := Result{Progress: []Progress{p}}.Expect(eight)
+	NewWithT(t).Expect(end).To(BeZero())
+	NewWithT(t).Expect(ends).To(BeEmpty())
 }

@@ -41,7 +41,7 @@ func newFleet() *fleet {
 }
 
 func (f *fleet) state() State {
-	s := State{Unhealthy: f.unhealthy, Outdated: f.outdated, Validation: f.looks.record, Resumed: f.resumed}
+	s := State{Namespace: "team", Unhealthy: f.unhealthy, Outdated: f.outdated, Validation: f.looks.record, Resumed: f.resumed}
 	for _, d := range f.pools {
 		p := Pool{Said: d.said, Since: d.since, Name: d.name, Labels: d.labels, Replicas: d.replicas, Refused: d.refused, Stock: Limits{d.surge, d.unavailable},
 			Completed: d.completed, Selected: d.selected, DoneOf: d.doneOf, Pace: d.pace, Drains: d.drains, LastTermination: d.terminated, Trial: d.rolls.trial, Proofs: d.rolls.proofs, Paused: d.paused, OnDelete: d.onDelete}
@@ -54,10 +54,14 @@ func (f *fleet) state() State {
 			}
 		}
 		for _, n := range d.machines {
-			if n.available() {
-				n.unavailable = time.Time{}
-			} else if n.unavailable.IsZero() {
-				n.unavailable = f.now
+			since := n.healthy
+			if n.fell.IsZero() {
+				n.fell = f.now
+			}
+			if n.ill == "" {
+				n.fell = time.Time{}
+			} else if n.joined {
+				since = n.fell
 			}
 			noHost := ""
 			if n.deleted.IsZero() && n.hosted.IsZero() && !n.admitted.IsZero() && !d.spare() {
@@ -67,7 +71,7 @@ func (f *fleet) state() State {
 			p.Machines = append(p.Machines, Machine{Succession: d.succession(n), NoHost: noHost, NeedsUpdate: n.needsUpdate, Returns: !n.hosted.IsZero() && !n.holdsOn,
 				Name: n.name, Created: n.created, Outdated: n.template != d.template,
 				Deleting: !n.deleted.IsZero(), Hosted: !n.hosted.IsZero(), Admitted: n.admitted, Gated: n.gated, Joined: n.joined,
-				Unhealthy: n.lacks(), HostFailed: n.hostFailed, Since: n.healthy, Available: n.available(), UnavailableSince: n.unavailable, Departure: d.departure(n), Leave: n.leave(f)})
+				Unhealthy: n.lacks(), HostFailed: n.hostFailed, Since: since, Available: n.available(), Departure: d.departure(n), Leave: n.leave(f)})
 		}
 		s.Pools = append(s.Pools, p)
 	}

@@ -38,8 +38,7 @@ func (p *planner) removeFirst(pool *rules) {
 // scaleDownOldMSs expects that a MachineSet takes one that serves, and reconcileDeadlockBreaker waits for the new one
 // (machinedeployment_rollout_rollingupdate.go). Nothing is lost with it, so nobody has to consent.
 func (p *planner) makeWay(pool *rules) {
-	full := func(d Decision) bool { return d.Pool == pool.Name && d.Action == Hold && d.Reason == Surge }
-	if pool.OnDelete || pool.off() || !slices.ContainsFunc(p.result.Decisions, full) {
+	if pool.OnDelete || pool.off() || !slices.ContainsFunc(p.result.Decisions, pool.crowded) {
 		return
 	}
 	// What validates first holds the new one as well, and the MachineSet makes the old one anew meanwhile.
@@ -57,52 +56,94 @@ func (p *planner) makeWay(pool *rules) {
 			return
 		}
 	}
-	p.discard(pool, full)
 }
 
-// discard deletes an outdated Machine that is broken where nothing but its end lets a new one be admitted: the policy
-// has less surge than the MachineDeployment. Cluster API takes none while that new one is not available
-// (reconcileDeadlockBreaker in machinedeployment_rollout_rollingupdate.go), and remediates none that is outdated
-// (reconcileUnhealthyMachines in machineset_controller.go). It may be mended for as long as a Machine may take.
-// What leaves makes room, but for one that serves until what waits for that room does.
-func (p *planner) discard(pool *rules, full func(Decision) bool) {
-	goesOn := func(m Machine) bool {
-		s := m.stage()
-		return s == inFlight || s == leaves && (!m.Leave.PreDrain || !m.serves()) ||
-			s == counts && m.Unhealthy == "" && !m.inService()
-	}
+// crowded reports whether a decision holds a new Machine of the pool because there are as many as may be.
+func (r *rules) crowded(d Decision) bool {
+	return d.Pool == r.Name && d.Action == Hold && d.Reason == Surge
+}
+
+// awaitsRepair names a Machine that keeps a new one waiting for room until a person does something, while none is on its
+// way, and has the rollout be stalled when that takes longer than a Machine may. It reports whether there is one.
+//
+// A policy may have less surge than the MachineDeployment. Cluster API deletes no outdated Machine then while a new one
+// that waits is not available (reconcileDeadlockBreaker in machinedeployment_rollout_rollingupdate.go), and no health
+// check has it replace one that is broken (reconcileUnhealthyMachines in machineset_controller.go). Nor is that deleted
+// here: it may be well in a moment, and where its host is dead its deletion may need a person as well.
+func (p *planner) awaitsRepair(pool *rules) bool {
 	// Cluster API takes one more for what is available beside those that it deletes already.
-	if slices.ContainsFunc(pool.Machines, goesOn) || pool.frees(pool.Replicas+pool.in(leaves)) {
-		return
+	if pool.OnDelete || pool.off() || !slices.ContainsFunc(p.result.Decisions, pool.crowded) ||
+		pool.frees(pool.Replicas+pool.in(leaves)) {
+		return false
 	}
-	broken := slices.DeleteFunc(pool.old(), func(m *Machine) bool {
-		return m.stage() != outdated || !m.Hosted || m.Joined && m.Unhealthy == "" || m.UnavailableSince.IsZero()
-	})
-	if len(broken) == 0 {
-		return
+	from, until := p.now, time.Time{}
+	if pool.Said == Surge {
+		from = anew(pool.Since, p.Resumed)
 	}
-	since := func(m *Machine) time.Time {
-		if since, _ := pool.awaited(*m); since.After(m.UnavailableSince) {
-			return since
+	var first *Machine
+	for i := range pool.Machines {
+		m := &pool.Machines[i]
+		s, broken := m.stage(), !m.Joined || m.Unhealthy != ""
+		servesOn := func(d Decision) bool {
+			return d.Pool == pool.Name && d.Machine == m.Name && d.Action == HoldDrain && d.Reason == Unavailable
 		}
-		return m.UnavailableSince
-	}
-	first := slices.MinFunc(broken, func(a, b *Machine) int { return since(a).Compare(since(b)) })
-	says := fmt.Sprintf("is of an earlier template and not available since %s (%s)", utc(since(first)),
-		cmp.Or(first.Unhealthy, noNode))
-	if end := since(first).Add(p.replacementTakes()); p.now.Before(end) {
-		p.again(end.Sub(p.now))
-		for i := range p.result.Decisions {
-			if d := &p.result.Decisions[i]; full(*d) {
-				d.Message += fmt.Sprintf(". Machine %s %s: it is deleted at %s unless it is well", first.Name, says, utc(end))
-			}
+		switch {
+		case s == waits, m.inService(), slices.ContainsFunc(p.result.Leaves, servesOn):
+			continue
+		case s == counts, s == outdated && (!broken || !m.Hosted || m.Gated),
+			s == leaves && pool.drain != nil && m.Leave.PreTerminate:
+			return false // it comes or goes, or its own message says why not
 		}
-		return
+		end := latest(from, pool.ailingSince(m)).Add(p.replacementTakes())
+		if p.now.Before(end) && (s == leaves || !m.Joined) {
+			p.again(end.Sub(p.now))
+			return false // it may take so long
+		}
+		if first == nil || !first.Deleting && (m.Deleting || pool.ailingSince(m).Before(pool.ailingSince(first))) {
+			first, until = m, end
+		}
 	}
-	if !pool.unguarded(first) {
-		p.result.Decisions = append(p.result.Decisions, Decision{Pool: pool.Name, Machine: first.Name, Action: Delete,
-			Reason: Outdated, Message: "it " + says + ": a new one has its place"})
+	if first == nil {
+		return false
 	}
+	says := pool.repair(first, p.Namespace)
+	for i := range p.result.Decisions {
+		if d := &p.result.Decisions[i]; pool.crowded(*d) {
+			d.Message += ". " + says
+		}
+	}
+	if p.now.Before(until) {
+		p.again(until.Sub(p.now))
+	} else if p.result.Stalled == "" {
+		p.result.Stalled, p.result.Cause = fmt.Sprintf("MachineDeployment %s: %s", pool.Name, says), DeadlineExceeded
+	}
+	return true
+}
+
+func latest(at ...time.Time) time.Time { return slices.MaxFunc(at, time.Time.Compare) }
+
+// ailingSince is since when a Machine does not serve, or leaves.
+func (r *rules) ailingSince(m *Machine) time.Time {
+	since, _ := r.awaited(*m)
+	if m.Deleting {
+		since = latest(since, r.LastTermination)
+	}
+	return latest(since, m.Since, m.Deleted)
+}
+
+// repair says what becomes of a Machine that does not serve, or is not gone.
+func (r *rules) repair(m *Machine, namespace string) string {
+	surge := ""
+	if r.limits.Surge < r.Stock.Surge {
+		surge = fmt.Sprintf(", or set the policy's maxSurge to %d", r.Stock.Surge)
+	}
+	since := utc(r.ailingSince(m))
+	if m.Deleting {
+		return fmt.Sprintf("Machine %s leaves since %s and is not gone: see its condition Deleting%s", m.Name, since, surge)
+	}
+	return fmt.Sprintf("Machine %s is of an earlier template and not in service since %s (%s), and Cluster API deletes "+
+		"none meanwhile: repair its host, or kubectl -n %s delete machine %s%s", m.Name, since,
+		cmp.Or(m.Unhealthy, noNode), namespace, m.Name, surge)
 }
 
 // RemovesFirst reports whether the policy consents to a missing Machine of the pool where a new one finds no host. The

@@ -92,7 +92,7 @@ func TestNoMachineIsRemovedWhereOneIsMissing(t *testing.T) {
 					judgeRemoval(t, was, d, f.policy.WhenNoSpare, f.unhealthy)
 				}
 				if d.Reason == Outdated && d.Action == Delete {
-					f.judgeWay(t, f.pool(d.Pool), d.Machine)
+					f.pool(d.Pool).judgeWay(t, d.Machine)
 				}
 			}
 			f.moves()
@@ -116,13 +116,10 @@ func TestNoMachineIsRemovedWhereOneIsMissing(t *testing.T) {
 	})
 }
 
-// judgeWay holds the deletion of a Machine that makes way for a new one against what is lost with it, which is nothing: it
-// finds no host, or is broken for longer than a Machine may take.
-func (f *fleet) judgeWay(t *rapid.T, d *deployment, machine string) {
+// judgeWay holds the deletion of a Machine that makes way for a new one against what is lost with it, which is nothing.
+func (d *deployment) judgeWay(t *rapid.T, machine string) {
 	awaits := d.of(d.template, func(n *node) bool { return n.deleted.IsZero() && !n.occupies() })
-	n := d.node(machine)
-	broken := (!n.joined || n.ill != "") && f.now.Sub(n.unavailable) >= seconds(f.policy.DeadlineSeconds)
-	if n.template == d.template || n.hosted.IsZero() && d.spare() || !n.hosted.IsZero() && !broken || d.onDelete || awaits == 0 {
+	if n := d.node(machine); n.template == d.template || !n.hosted.IsZero() || d.spare() || d.onDelete || awaits == 0 {
 		t.Fatalf("%s makes way for %d and should not: %+v", machine, awaits, n)
 	}
 }

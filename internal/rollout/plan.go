@@ -111,6 +111,7 @@ func (p *planner) plan(pool *rules) {
 	p.replaceSelected(pool, &progress)
 	p.victims(pool)
 	p.leave(pool, &progress)
+	waits := room.inFlight == 0 && p.awaitsRepair(pool)
 	decided := p.result.Decisions[begin:]
 	for _, d := range decided {
 		if d.Action == Hold {
@@ -121,6 +122,7 @@ func (p *planner) plan(pool *rules) {
 		progress.Before = pool.Said
 	}
 	progress.Left = p.left(pool, progress)
+	progress.Left.Waits = waits
 	p.result.Progress = append(p.result.Progress, progress)
 }
 

@@ -69,6 +69,8 @@ func (p *planner) took(pool *rules, m Machine) time.Duration {
 type Left struct {
 	// Machines that do not count yet, those in flight included, at so many at once.
 	Machines, AtOnce int
+	// Waits: somebody has to do something first.
+	Waits bool
 	// Alone: the next one is tried alone.
 	Alone bool
 	// Latest is when the last of those in flight was admitted.
@@ -128,7 +130,7 @@ func (r Result) Expect(now time.Time) (ends map[string]time.Time, all time.Time)
 	known, at := len(busy) > 0, now
 	for _, p := range busy {
 		each := cmp.Or(p.Pace.Median(), measured.Median())
-		if each == 0 || rank(p) < 0 || r.Stalled != "" {
+		if each == 0 || rank(p) < 0 || p.Left.Waits || r.Stalled != "" {
 			known = false
 			continue
 		}
@@ -146,7 +148,7 @@ func (r Result) Expect(now time.Time) (ends map[string]time.Time, all time.Time)
 	return ends, at
 }
 
-// goesOn are the reasons of pools that nobody has to do anything for, in the order in which they come to their end.
+// goesOn are the reasons of pools for which nobody has to do anything, unless their Left Waits, in the order in which they come to their end.
 var goesOn = []Reason{RollingOut, InFlight, First, Surge, Previous}
 
 // Steady is the end that is said: the one that was said before unless another one is far from it.

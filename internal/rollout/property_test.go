@@ -6,6 +6,7 @@ package rollout
 import (
 	"cmp"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -167,6 +168,21 @@ func (f *fleet) heal(outdated bool) {
 				n.ill, n.healthy = "", f.now
 			}
 			n.protected, n.hanging, n.unreachable = false, false, false
+		}
+	}
+}
+
+// advised is the Machine that Stalled says to delete.
+var advised = regexp.MustCompile(`^Machine (\S+) .*delete the Machine|kubectl -n team delete machine ([^ ,]+)`)
+
+// obey has a person delete an outdated Machine that Stalled says to delete.
+func (f *fleet) obey() {
+	says := advised.FindStringSubmatch(f.result.Stalled)
+	for _, d := range f.pools {
+		for _, n := range d.machines {
+			if says != nil && n.name == says[1]+says[2] && n.template != d.template && n.deleted.IsZero() {
+				n.deleted, d.touched = f.now, true
+			}
 		}
 	}
 }
@@ -486,6 +502,7 @@ func TestRolloutsEndWhateverHappens(t *testing.T) {
 		outdated := rapid.Bool().Draw(t, "healsOutdated")
 		for range 2000 {
 			f.heal(outdated)
+			f.obey()
 			f.policy.ContinueAfter = f.result.PausedAfter
 			step()
 			if f.settled() {

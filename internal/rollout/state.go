@@ -15,6 +15,8 @@ import (
 
 // State is what was read of a Cluster for one decision.
 type State struct {
+	// Namespace of the Cluster.
+	Namespace string
 	// Unhealthy says what the control plane lacks; no Machine is admitted and none counts meanwhile (K-8). Empty when it
 	// lacks nothing.
 	Unhealthy string
@@ -110,14 +112,12 @@ type Machine struct {
 	Returns bool
 	// Wanted: the control plane waits for a host, and could have that of the Machine.
 	Wanted bool
-	// Since is when Unhealthy became empty.
+	// Since is when Unhealthy became empty, or ceased to be; zero where that is not known.
 	Since time.Time
 	// Available Machines are so to Cluster API, which knows later than their conditions.
 	Available bool
 	// AvailableAt is when its minReadySeconds are over; zero while it is not Ready.
 	AvailableAt time.Time
-	// UnavailableSince is since when it is not Available; zero while it is, and where that is not known.
-	UnavailableSince time.Time
 	Departure
 	Succession
 	// Leave is how the Machine leaves.
@@ -201,7 +201,7 @@ const (
 	Paused Reason = "PausedAfter"
 	// Closed: no window is open.
 	Closed Reason = "WindowClosed"
-	// DeadlineExceeded: a new Machine takes longer than it may.
+	// DeadlineExceeded: a new Machine takes longer than it may, or waits for longer for one that is broken.
 	DeadlineExceeded Reason = quoinv1.DeadlineExceededReason
 	// WillNotFit: by what the last Machines took, one more would not be done before the window closes.
 	WillNotFit Reason = quoinv1.WillNotFitReason

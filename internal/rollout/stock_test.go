@@ -90,8 +90,8 @@ type node struct {
 	gated    bool
 	joined   bool
 	ill      string
-	// unavailable is since when it is not available.
-	unavailable time.Time
+	// fell is when it fell ill.
+	fell time.Time
 	// hostFailed says why its host is not provisioned.
 	hostFailed string
 	// domain of its host.

@@ -213,7 +213,7 @@ func (f *fleet) judgeLeaving(t *rapid.T, d Decision, before map[string]*node) {
 		return // see selection_test.go and nospare_test.go
 	}
 	if d.Reason == Outdated {
-		f.judgeWay(t, pool, d.Machine)
+		pool.judgeWay(t, d.Machine)
 		return
 	}
 	there, known, available := 0, 0, 0

@@ -24,9 +24,9 @@ const (
 	// RolloutPolicyProgressingCondition is True while Machines are replaced, and False while there is nothing to replace
 	// or something has to be done first, which its message says.
 	RolloutPolicyProgressingCondition = "Progressing"
-	// RolloutPolicyStalledCondition is True when a new Machine does not count for spec.deadlineSeconds, when a Cluster was
-	// not validated in time, or a Machine not drained, when a write to one is refused, and when no window is as long as a
-	// Machine takes. The rollout goes on as soon as it can.
+	// RolloutPolicyStalledCondition is True when a new Machine does not count for spec.deadlineSeconds, or waits as long
+	// for the room of one that is broken, when a Cluster was not validated in time, or a Machine not drained, when a write
+	// to one is refused, and when no window is as long as a Machine takes. The rollout goes on as soon as it can.
 	RolloutPolicyStalledCondition = "Stalled"
 	// RolloutPolicyPausedCondition is True while the Cluster or the RolloutPolicy is paused: nothing but that is written.
 	RolloutPolicyPausedCondition = clusterv1.PausedCondition
