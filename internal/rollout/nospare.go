@@ -63,8 +63,8 @@ func (r *rules) crowded(d Decision) bool {
 	return d.Pool == r.Name && d.Action == Hold && d.Reason == Surge
 }
 
-// awaitsRepair names a Machine that keeps a new one waiting for room until a person does something, while none is on its
-// way, and has the rollout be stalled when that takes longer than a Machine may. It reports whether there is one.
+// awaitsRepair names a Machine that keeps a new one waiting for room until a person does something, while none is on
+// its way, and has the rollout be stalled when that takes longer than a Machine may. It reports whether there is one.
 //
 // A policy may have less surge than the MachineDeployment. Cluster API deletes no outdated Machine then while a new one
 // that waits is not available (reconcileDeadlockBreaker in machinedeployment_rollout_rollingupdate.go), and no health

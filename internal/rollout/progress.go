@@ -148,7 +148,8 @@ func (r Result) Expect(now time.Time) (ends map[string]time.Time, all time.Time)
 	return ends, at
 }
 
-// goesOn are the reasons of pools for which nobody has to do anything, unless their Left Waits, in the order in which they come to their end.
+// goesOn are the reasons of pools for which nobody has to do anything, unless their Left Waits, in the order in which
+// they come to their end.
 var goesOn = []Reason{RollingOut, InFlight, First, Surge, Previous}
 
 // Steady is the end that is said: the one that was said before unless another one is far from it.

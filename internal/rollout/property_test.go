@@ -177,10 +177,13 @@ var advised = regexp.MustCompile(`^Machine (\S+) .*delete the Machine|kubectl -n
 
 // obey has a person delete an outdated Machine that Stalled says to delete.
 func (f *fleet) obey() {
-	says := advised.FindStringSubmatch(f.result.Stalled)
+	name := ""
+	if says := advised.FindStringSubmatch(f.result.Stalled); len(says) == 3 {
+		name = says[1] + says[2]
+	}
 	for _, d := range f.pools {
 		for _, n := range d.machines {
-			if says != nil && n.name == says[1]+says[2] && n.template != d.template && n.deleted.IsZero() {
+			if n.name == name && n.template != d.template && n.deleted.IsZero() {
 				n.deleted, d.touched = f.now, true
 			}
 		}
