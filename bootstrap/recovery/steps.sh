@@ -6,13 +6,15 @@
 kept=$QUOIN_ROOT/recovery
 flag=--force-new-cluster
 tool=$kept/etcdutl
+resting=$kept/kubelet-rests
 
-# unforce: whatever ends a step, also its time, no manifest of ours with the flag outlives it, nor one that a killed step left. By that
-# etcd answers as a quorum, beside which nobody can ask again, and its next start throws out who joined meanwhile.
-unforce() {
-	[ ! -s "$kept/etcd.yaml" ] || ! grep -qs -- "$flag" "$manifest" || { rm -f "$manifest" && sync "${manifest%/*}"; }
+# leave: whatever ends a step, also its time, the kubelet runs, and no manifest of ours with the flag outlives it, nor one that a killed
+# step left. By that etcd answers as a quorum, beside which nobody can ask again, and its next start throws out who joined meanwhile.
+leave() {
+	[ ! -s "$kept/etcd.yaml" ] || ! grep -qs -- "$flag" "$manifest" || { read_manifest "$kept/etcd.yaml" && take_etcd; }
+	wake_kubelet
 }
-trap unforce EXIT
+trap leave EXIT
 trap 'exit 1' TERM
 
 # keep_manifest keeps how etcd was started, before anything changes; without any, no member was ever started here.
@@ -28,17 +30,45 @@ keep_manifest() {
 	printf '%s\n' "$data" >"$QUOIN_ROOT/etcd-data-dir"
 }
 
-# stop_etcd takes the manifest away, upon which the kubelet stops etcd and never starts it again.
-stop_etcd() {
+# rest_kubelet: while the manifest goes, the kubelet rests. One that has not reached an API server since it started, as after a power
+# cut, neither stops a static pod whose manifest is gone nor starts another of its name (deletePod in pkg/kubelet/kubelet.go,
+# allowStaticPodStart in pod_workers.go), and one that reaches it kills what it does not know a second after it asked it to end.
+rest_kubelet() {
+	case $(systemctl is-active kubelet.service 2>/dev/null) in active | activating | reloading) ;; *) return 0 ;; esac
+	mkdir -p "$kept" && : >"$resting" && sync "$resting" || quoin_fail "$kept cannot be written; is there room?"
+	systemctl stop kubelet.service || quoin_fail "the kubelet cannot be stopped: look at journalctl -u kubelet"
+}
+
+# wake_kubelet: it starts anew, so it knows no pod of before, and registers its Node, which may be younger than the data. One that
+# somebody else has stopped stays stopped.
+wake_kubelet() {
+	[ -e "$resting" ] || return 0
+	systemctl start kubelet.service && rm -f "$resting" ||
+		quoin_fail "the kubelet cannot be started: look at journalctl -u kubelet, start it, and ask again under another id"
+}
+
+# take_etcd takes the manifest away and asks etcd to end.
+take_etcd() {
+	rest_kubelet
 	rm -f "$manifest" && sync "${manifest%/*}" || quoin_fail "$manifest cannot be removed"
-	quoin_settle 300 stopped || quoin_fail "etcd did not stop within 300 s; does the kubelet run? Look at: journalctl -u kubelet"
+	! works || kill -TERM "${proc##*/}" 2>/dev/null || :
+}
+
+# stop_etcd: nothing starts it again. Its log is whole also when it had to be killed.
+stop_etcd() {
+	take_etcd
+	if ! quoin_settle 60 stopped; then
+		! works || kill -KILL "${proc##*/}" 2>/dev/null || :
+		quoin_settle 240 stopped || quoin_fail "etcd did not end within 300 s, although it was killed: does the disk of $data answer?"
+	fi
+	wake_kubelet
 }
 
 # start_etcd <file> [way out]: returns when etcd is ready. The guard follows the data in place, for which a person vouches.
 start_etcd() {
 	! guarded "$1" || guard_mark "$1"
 	put_manifest "$1"
-	quoin_settle 900 ready || quoin_fail "etcd was started and is not ready after 900 s; $look${2:-}"
+	quoin_settle 900 ready || quoin_fail "etcd was started and is not ready after 900 s; does the kubelet run? $look${2:-}"
 }
 
 # refuse_quorum: nothing is lost that a recovery would bring back. An etcd that an earlier attempt forced does not count.
@@ -166,9 +196,9 @@ put_member() {
 	mv -T "$new/member" "$data/member" && sync "$data" || quoin_fail "$data cannot be written"
 }
 
-# forced <file>: writes the manifest of a member that throws the others out of the list, and has time to end in order.
+# forced <file>: writes the manifest of a member that throws the others out of the list.
 forced() {
-	awk -v flag="$flag" '/^  terminationGracePeriodSeconds:/ { next } { print } /^spec:$/ { print "  terminationGracePeriodSeconds: 600" } /^ *- etcd$/ { sub(/etcd$/, flag); print }' "$kept/etcd.yaml" >"$1" || quoin_fail "$1 cannot be written; is there room?"
+	awk -v flag="$flag" '{ print } /^ *- etcd$/ { sub(/etcd$/, flag); print }' "$kept/etcd.yaml" >"$1" || quoin_fail "$1 cannot be written; is there room?"
 	grep -q -- "$flag" "$1" || quoin_fail "the command in $manifest is not the one that kubeadm writes"
 }
 
@@ -193,11 +223,12 @@ keep_tool() {
 	sync -f "$kept" && mv -f "$tool.part" "$tool" || quoin_fail "$kept cannot be written; is there room?"
 }
 
-# end_in_order: stops an etcd that works, in less time than the kubelet grants it: who ended in that was not killed.
+# end_in_order stops an etcd that works. Nobody kills it, however long it takes.
 end_in_order() {
 	works || quoin_fail "etcd ended by itself, so its database may lack what is in its log: look why, and ask again under another id; $look"
-	rm -f "$manifest" && sync "${manifest%/*}" || quoin_fail "$manifest cannot be removed"
-	quoin_settle 240 stopped || quoin_fail "etcd did not end in order within 240 s, so its database may lack what is in its log: ask again under another id"
+	take_etcd
+	quoin_settle 600 stopped || quoin_fail "etcd did not end in order within 600 s, so its database may lack what is in its log: ask again under another id"
+	wake_kubelet
 }
 
 # recovery_force: etcd takes what is in its log, without the others, and is stopped again: only when it ends in order its database
@@ -237,17 +268,11 @@ recovery_start() {
 	stop_etcd
 	awk -v mark="quoin.cluster.x-k8s.io/recovery" -v id="$1" 'index($0, mark) { next } { print } /^  annotations:$/ { print "    " mark ": \"" id "\"" }' \
 		"$kept/etcd.yaml" >"$kept/starting.yaml" && sync "$kept/starting.yaml" || quoin_fail "$kept cannot be written; is there room?"
-	start_etcd "$kept/starting.yaml" '; when it becomes ready after all, restart the kubelet, whose Node may not be among the data, and take spec.recovery away; if it never does, ask again under another id'
+	start_etcd "$kept/starting.yaml" '; when it becomes ready after all, take spec.recovery away; if it never does, ask again under another id'
 }
 
-# recovery_end: the next recovery begins with the manifest that is in place then. Copies of the data stay until the reset. A kubelet
-# registers its Node once while it runs, and data of a snapshot, also those that a person put in place, may be older than that Node.
-# It is not restarted before etcd is ready: one that has not reached an API server since it started stops no static pod.
-recovery_end() {
-	! systemctl is-active --quiet kubelet.service 2>/dev/null || systemctl restart kubelet.service ||
-		quoin_fail "etcd was restored, but the kubelet, whose Node may not be among the data, cannot be restarted: look at journalctl -u kubelet, restart it, and take spec.recovery away"
-	rm -f "$kept/etcd.yaml" "$kept/forcing.yaml" "$kept/starting.yaml"
-}
+# recovery_end: the next recovery begins with the manifest that is in place then. Copies of the data stay until the reset.
+recovery_end() { rm -f "$kept/etcd.yaml" "$kept/forcing.yaml" "$kept/starting.yaml"; }
 
 # recovery_end_raised <id>: the data from before are in the copy.
 recovery_end_raised() {

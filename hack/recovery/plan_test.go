@@ -65,23 +65,11 @@ func (h *host) cutOffAnywhere(t *testing.T, order recovery.Order) {
 func (h *host) step(step run.Step) (string, error) {
 	script := strings.ReplaceAll(step.Script, "/etc/kubernetes", filepath.Join(h.root, "etc/kubernetes"))
 	command := exec.Command("/bin/sh", "-c", run.Prelude+script) //nolint:gosec // the script is the plan's own
-	command.Env = append(os.Environ(), "QUOIN_ROOT="+filepath.Join(h.root, "var/lib/quoin"), "QUOIN_RUN_DIR="+h.root)
+	command.Env = append(os.Environ(), "QUOIN_ROOT="+filepath.Join(h.root, "var/lib/quoin"), "QUOIN_RUN_DIR="+h.root, h.programs())
 	if output, err := command.CombinedOutput(); err != nil {
 		return string(output), fmt.Errorf("step %s: %w", step.Name, err)
 	}
 	return "", nil
-}
-
-// runningKubelet is a host whose kubelet runs until the first file is removed; what else is asked of systemd is in the other.
-func runningKubelet(t *testing.T) (running, asked string) {
-	t.Helper()
-	g, directory := NewWithT(t), t.TempDir()
-	running, asked = filepath.Join(directory, "running"), filepath.Join(directory, "asked")
-	g.Expect(os.WriteFile(running, nil, 0o600)).To(Succeed())
-	script := fmt.Sprintf("#!/bin/sh\n[ \"$1\" != is-active ] || exec test -e %s\necho \"$*\" >>%s\n", running, asked)
-	g.Expect(os.WriteFile(filepath.Join(directory, "systemctl"), []byte(script), 0o700)).To(Succeed()) //nolint:gosec // a program
-	t.Setenv("PATH", directory+":"+os.Getenv("PATH"))
-	return running, asked
 }
 
 // start has the plan of an order started, as the QuoinHost controller does. It stays in a step until there is a file go.
@@ -90,7 +78,7 @@ func (h *host) start(t *testing.T, runner run.Runner, order recovery.Order, held
 	plan := recovery.Plan(order)
 	for i := range plan.Steps {
 		step := &plan.Steps[i]
-		step.Script = strings.ReplaceAll(step.Script, "/etc/kubernetes", h.path("/etc/kubernetes"))
+		step.Script = h.programs() + "\n" + strings.ReplaceAll(step.Script, "/etc/kubernetes", h.path("/etc/kubernetes"))
 		if step.Name == held {
 			step.Script = `until [ -e "$QUOIN_ROOT/go" ]; do sleep 0.1; done` + "\n" + step.Script
 		}
@@ -253,10 +241,9 @@ func TestThePlanOfARecoveryFromASnapshot(t *testing.T) {
 
 	before, err := os.ReadFile(a.manifestPath())
 	g.Expect(err).NotTo(HaveOccurred())
-	running, asked := runningKubelet(t)
 	a.cutOffAnywhere(t, order)
+	a.kubeletRuns(t)
 	g.Expect(os.ReadFile(a.manifestPath())).To(BeEquivalentTo(another(before)))
-	g.Expect(os.ReadFile(asked)).To(HavePrefix("restart kubelet.service\n"), "its Node may be younger than the snapshot")
 	a.carriesOn(t)
 	later, err := client.Get(ctx, "later", clientv3.WithCountOnly())
 	g.Expect(err).NotTo(HaveOccurred())
@@ -265,12 +252,94 @@ func TestThePlanOfARecoveryFromASnapshot(t *testing.T) {
 	g.Expect(delivered).NotTo(BeADirectory())
 	g.Expect(filepath.Join(a.root, "var/lib/etcd/before-recover-r1/snap/db")).To(BeAnExistingFile())
 	g.Expect(filepath.Join(a.root, "var/lib/etcd/restored-recover-r1")).NotTo(BeADirectory())
+}
 
-	g.Expect(errors.Join(os.Remove(running), os.Remove(asked))).To(Succeed())
-	steps := recovery.Plan(order).Steps
-	output, err = a.step(steps[len(steps)-1])
+// A kubelet that somebody has stopped stays stopped, and one that a step had rest runs again however the step ends: registering its Node
+// anew, which may be younger than the data.
+func TestAKubeletRestsOnlyWhileEtcdIsStopped(t *testing.T) {
+	g := NewWithT(t)
+	a := alone(t)
+	a.init(t)
+	a.kill()
+	stop := recovery.Plan(recovery.Order{ID: "recover-r1", Action: recovery.Stop}).Steps[1]
+	asked := func() string {
+		content, err := os.ReadFile(a.path("systemd/asked"))
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect(os.Remove(a.path("systemd/asked"))).To(Succeed())
+		return string(content)
+	}
+	output, err := a.step(stop)
 	g.Expect(err).NotTo(HaveOccurred(), output)
-	g.Expect(asked).NotTo(BeAnExistingFile(), "a kubelet that somebody has stopped stays stopped")
+	g.Expect(asked()).To(Equal("is-active\nstop\nstart\n"))
+	for _, failing := range []string{"quoin_settle() { return 1; }\n", "quoin_settle() { kill -TERM $$; return 1; }\n", "rm() { return 1; }\n"} {
+		output, err = a.step(instead(stop, failing))
+		g.Expect(err).To(HaveOccurred(), output)
+		a.kubeletRuns(t)
+		g.Expect(asked()).To(HaveSuffix("stop\nstart\n"), failing)
+	}
+	for _, killed := range []string{"quoin_settle() { kill -KILL $$; }\n", "systemctl() { command systemctl \"$@\"; [ $1 != stop ] || kill -KILL $$; }\n"} {
+		_, err = a.step(instead(stop, killed))
+		g.Expect(err).To(HaveOccurred())
+		output, err = a.step(stop)
+		g.Expect(err).NotTo(HaveOccurred(), output)
+		a.kubeletRuns(t)
+	}
+
+	g.Expect(os.WriteFile(a.path("systemd/rest"), nil, 0o600)).To(Succeed())
+	asked()
+	output, err = a.step(stop)
+	g.Expect(err).NotTo(HaveOccurred(), output)
+	g.Expect(asked()).To(Equal("is-active\n"))
+	g.Expect(a.path("systemd/rest")).To(BeAnExistingFile())
+}
+
+// A kubelet that has not reached an API server since it started stops no static pod, and starts no other of its name. After a power cut
+// of all hosts that is every one.
+func TestARecoveryAfterAPowerCut(t *testing.T) {
+	for name, carryOut := range map[string]func(*host) (string, error){
+		"by a plan": func(h *host) (string, error) {
+			return h.carryOut(recovery.Order{ID: "recover-r1", Action: recovery.Survive, Member: "a"})
+		},
+		"by the script": func(h *host) (string, error) { return h.survive("a", "--others-are-off") },
+	} {
+		for state, run := range map[string]bool{"etcd runs": true, "etcd crashed": false} {
+			t.Run(name+", "+state, func(t *testing.T) {
+				g := NewWithT(t)
+				hosts := three(t)
+				a, b := hosts[0], hosts[1]
+				a.fill(t)
+				silence := follows(t, a, b)
+				silenced(t, hosts)
+				a.waits(t)
+				for _, h := range []*host{a, b} {
+					h.powerCut()
+				}
+				if !run {
+					a.kill()
+				}
+				output, err := carryOut(a)
+				g.Expect(err).NotTo(HaveOccurred(), output)
+				a.carriesOn(t)
+				a.kubeletRuns(t)
+				silence.hears(t, a)
+			})
+		}
+	}
+
+	t.Run("and who is given up", func(t *testing.T) {
+		g := NewWithT(t)
+		hosts := three(t)
+		a := hosts[0]
+		a.fill(t)
+		for _, h := range hosts[1:] {
+			h.takeAway(t)
+		}
+		a.powerCut()
+		output, err := a.carryOut(recovery.Order{ID: "recover-r1", Action: recovery.Stop})
+		g.Expect(err).NotTo(HaveOccurred(), output)
+		a.kubeletRuns(t)
+		g.Expect(a.putter(t)("afterwards")).NotTo(Succeed())
+	})
 }
 
 // follower is a client that has seen the others' revisions, as a kubelet has: it goes on from the last one that it saw.

@@ -18,6 +18,7 @@ manifest=$root/etc/kubernetes/manifests/etcd.yaml
 data=$root/var/lib/etcd
 kept=$root/var/lib/quoin-recovery
 guard=$root/etc/kubernetes/quoin/etcd-has-its-data
+resting=$kept/kubelet-rests
 flag=--force-new-cluster
 
 say() { echo "survivor: $*"; }
@@ -66,17 +67,43 @@ process() {
 	done
 }
 
-# stop takes the manifest away, upon which the kubelet stops etcd.
-stop() {
+# rest: while the manifest goes, the kubelet rests. One that has not reached an API server since it started, as after a power cut,
+# neither stops a static pod whose manifest is gone nor starts another of its name.
+rest() {
+	case $(systemctl is-active kubelet.service 2>/dev/null) in active | activating | reloading) ;; *) return 0 ;; esac
+	: >"$resting"
+	sync "$resting"
+	systemctl stop kubelet.service || refuse "the kubelet cannot be stopped: look at journalctl -u kubelet"
+}
+
+# wake: the kubelet starts anew, so it knows no pod of before, and registers its Node, which may be younger than data that a person put
+# in place. One that somebody else has stopped stays stopped.
+wake() {
+	[ -e "$resting" ] || return 0
+	systemctl start kubelet.service || refuse "the kubelet cannot be started: look at journalctl -u kubelet, start it, and run this again"
+	rm -f "$resting"
+}
+trap wake EXIT
+
+# end takes the manifest away and ends etcd; given a number of seconds, it is killed when it takes longer.
+end() {
+	rest
 	rm -f "$manifest"
-	local left=$patience
+	local at left=$patience
+	at=$(process)
+	[ -z "$at" ] || kill -TERM "${at##*/}" 2>/dev/null || true
 	# The port is closed before the process has let go of its files.
 	while [ -n "$(answer /livez)$(process)" ]; do
 		left=$((left - 1))
-		[ "$left" -gt 0 ] || refuse "etcd did not stop within $patience s: does the kubelet run?"
+		[ "$left" -gt 0 ] || refuse "etcd did not end within $patience s: does the disk of $data answer?"
+		[ $((patience - left)) != "${1:-}" ] || kill -KILL "${at##*/}" 2>/dev/null || true
 		sleep 1
 	done
+	wake
 }
+
+# stop ends etcd for good. Its log is whole also when it had to be killed.
+stop() { end 60; }
 
 # keep_tool takes etcdutl out of the image that etcd runs from, for only that is surely of its version; else it is the host's.
 keep_tool() {
@@ -175,15 +202,13 @@ if [ ! -e "$kept/forced" ]; then
 		mark copied
 	fi
 	say "starting it as a cluster of one"
-	# The kubelet kills what has not ended in time, and an etcd that is killed has its last writes in its log alone.
-	sed "/^  terminationGracePeriodSeconds:/d; s/^spec:\$/&\n  terminationGracePeriodSeconds: $((2 * patience))/; s/^\( *\)- etcd\$/&\n\1- $flag/" \
-		"$kept/etcd.yaml" >"$kept/forcing.yaml"
+	sed "s/^\( *\)- etcd\$/&\n\1- $flag/" "$kept/etcd.yaml" >"$kept/forcing.yaml"
 	grep -q -- "$flag" "$kept/forcing.yaml" || refuse "the command in $manifest is not the one that kubeadm writes"
 	start "$kept/forcing.yaml"
 	keep_tool
 	# Only an etcd that ended in order has all of its log in its database.
 	[ -n "$(process)" ] || refuse "etcd ended by itself: look why, and run this again"
-	stop
+	end
 	mark forced
 fi
 if [ ! -e "$kept/raised" ]; then
@@ -195,9 +220,6 @@ fi
 say "starting it as it was before"
 stop
 start "$kept/etcd.yaml"
-# A kubelet registers its Node once while it runs, and data that a person put in place may be older than that.
-! systemctl is-active --quiet kubelet.service 2>/dev/null || systemctl restart kubelet.service ||
-	say "the kubelet, whose Node may not be among the data, cannot be restarted: look at journalctl -u kubelet, and restart it"
 rm -rf "$data/raised" "$data/before" "$kept/etcdutl"
 done=$root/var/lib/quoin-recovery.$(date -u +%Y%m%dT%H%M%SZ)
 mv "$kept" "$done"

@@ -7,6 +7,7 @@ package e2e
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -23,8 +24,9 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/test/e2e/lab"
 )
 
-// restore loses the data of etcd on all hosts of the control plane, and brings them back from an encrypted snapshot.
-func restore() {
+// recoveries loses the quorum of a control plane after a power cut: with the data of all members, which come back from an encrypted
+// snapshot, and with those of all but one.
+func recoveries() {
 	It("restores etcd from a snapshot when the data of all members are lost", func(ctx SpecContext) {
 		By("taking a snapshot, with what was written before and without what comes later")
 		mountBackups(ctx)
@@ -33,40 +35,72 @@ func restore() {
 		later := written(ctx)
 
 		By("losing the data under every member")
-		var machines []string
-		for name, node := range controlPlaneMachines(ctx, the.trio) {
-			machines = append(machines, name)
-			// A disk that died: etcd cannot even begin anew there.
-			need(the.lab.OnHost(ctx, need(the.lab.Host(node)), `set -eu
+		machines := slices.Sorted(maps.Keys(controlPlaneMachines(ctx, the.trio)))
+		loseData(ctx, machines...)
+		cutPower(ctx)
+		recoverTrio(ctx, controlplanev1.EtcdRecovery{ID: "e2e", Machine: machines[0], GiveUp: machines[1:], Snapshot: snapshot})
+		Expect(need(saved.Lost(ctx))).To(BeEmpty(), "keys that were in the snapshot")
+		Expect(need(later.Lost(ctx))).To(Equal(later.Acknowledged()), "what came after the snapshot is lost, and nobody claims otherwise")
+	}, NodeTimeout(50*time.Minute))
+
+	It("goes on with the data of one survivor", func(ctx SpecContext) {
+		acknowledged := written(ctx)
+		machines := slices.Sorted(maps.Keys(controlPlaneMachines(ctx, the.trio)))
+		loseData(ctx, machines[1:]...)
+		cutPower(ctx)
+		recoverTrio(ctx, controlplanev1.EtcdRecovery{ID: "e2e-survivor", Machine: machines[0], GiveUp: machines[1:]})
+		Expect(need(acknowledged.Lost(ctx))).To(BeEmpty())
+	}, NodeTimeout(50*time.Minute))
+}
+
+// loseData has the disks of etcd of some Machines die: it cannot even begin anew there.
+func loseData(ctx context.Context, machines ...string) {
+	GinkgoHelper()
+	nodes := controlPlaneMachines(ctx, the.trio)
+	for _, machine := range machines {
+		need(the.lab.OnHost(ctx, need(the.lab.Host(nodes[machine])), `set -eu
 rm -rf /var/lib/etcd/member
 echo lost >/var/lib/etcd/member
 pkill -KILL -x etcd`))
-		}
-		slices.Sort(machines)
+	}
+}
 
-		By("asking for the recovery, which is refused until nobody can know of a quorum any more")
-		began := time.Now()
-		Eventually(func(ctx context.Context) error {
-			return the.trio.EditControlPlane(ctx, func(spec *controlplanev1.QuoinControlPlaneSpec) {
-				spec.Recovery = &controlplanev1.EtcdRecovery{ID: "e2e", Machine: machines[0], GiveUp: machines[1:], Snapshot: snapshot}
-			})
-		}).WithContext(ctx).WithTimeout(6 * time.Minute).WithPolling(5 * time.Second).Should(Succeed())
-		the.lab.Printf("   accepted after %s", time.Since(began).Round(time.Second))
-		Eventually(func(ctx context.Context) string {
-			return conditions.GetReason(need(the.trio.ControlPlane(ctx)), controlplanev1.ControlPlaneRecoveringCondition)
-		}).WithContext(ctx).WithTimeout(10 * time.Minute).WithPolling(time.Second).Should(Equal("Recovered"))
-		the.lab.Printf("   recovered after %s", time.Since(began).Round(time.Second))
-		must(the.trio.AwaitReady(ctx, 25*time.Minute, lab.NewVersion, lab.OldVersion))
-		the.lab.Printf("   whole after %s", time.Since(began).Round(time.Second))
+// cutPower leaves the hosts of the control plane as they come back from that: with a kubelet that has not reached an API server since it
+// started, for none is there that has what to list.
+func cutPower(ctx context.Context) {
+	GinkgoHelper()
+	for _, node := range controlPlaneMachines(ctx, the.trio) {
+		need(the.lab.OnHost(ctx, need(the.lab.Host(node)), "systemctl stop kubelet; pkill -KILL -x kube-apiserver || :"))
+	}
+	for _, node := range controlPlaneMachines(ctx, the.trio) {
+		need(the.lab.OnHost(ctx, need(the.lab.Host(node)), "systemctl start kubelet"))
+	}
+}
 
-		Expect(need(saved.Lost(ctx))).To(BeEmpty(), "keys that were in the snapshot")
-		Expect(need(later.Lost(ctx))).To(Equal(later.Acknowledged()), "what came after the snapshot is lost, and nobody claims otherwise")
-		Expect(controlPlaneMachines(ctx, the.trio)).To(HaveKey(machines[0]))
-		for _, name := range machines[1:] {
-			Expect(controlPlaneMachines(ctx, the.trio)).NotTo(HaveKey(name))
+// recoverTrio asks for a recovery until it is admitted, and awaits three members: the survivor's, and those of new Machines.
+func recoverTrio(ctx context.Context, recovery controlplanev1.EtcdRecovery) {
+	GinkgoHelper()
+	By("asking for the recovery, which is refused until nobody can know of a quorum any more")
+	began, version := time.Now(), need(the.trio.ControlPlane(ctx)).Spec.Version
+	Eventually(func(ctx context.Context) error {
+		return the.trio.EditControlPlane(ctx, func(spec *controlplanev1.QuoinControlPlaneSpec) { spec.Recovery = &recovery })
+	}).WithContext(ctx).WithTimeout(6 * time.Minute).WithPolling(5 * time.Second).Should(Succeed())
+	the.lab.Printf("   accepted after %s", time.Since(began).Round(time.Second))
+	Eventually(func(ctx context.Context) string {
+		plane := need(the.trio.ControlPlane(ctx))
+		if !strings.Contains(plane.Annotations[controlplanev1.RecoveryAnnotation], `"`+recovery.ID+`"`) {
+			return "not begun"
 		}
-		expectTrio(ctx, the.trio)
-	}, NodeTimeout(50*time.Minute))
+		return conditions.GetReason(plane, controlplanev1.ControlPlaneRecoveringCondition)
+	}).WithContext(ctx).WithTimeout(10 * time.Minute).WithPolling(time.Second).Should(Equal("Recovered"))
+	the.lab.Printf("   recovered after %s", time.Since(began).Round(time.Second))
+	must(the.trio.AwaitReady(ctx, 25*time.Minute, version, lab.OldVersion))
+	the.lab.Printf("   whole after %s", time.Since(began).Round(time.Second))
+	Expect(controlPlaneMachines(ctx, the.trio)).To(HaveKey(recovery.Machine))
+	for _, name := range recovery.GiveUp {
+		Expect(controlPlaneMachines(ctx, the.trio)).NotTo(HaveKey(name))
+	}
+	expectTrio(ctx, the.trio)
 }
 
 // written writes for a few seconds.

@@ -185,7 +185,7 @@ func trio() {
 		expectTrio(ctx, the.trio)
 	}, NodeTimeout(25*time.Minute))
 
-	restore()
+	recoveries()
 
 	It("is gone when the Cluster is deleted, without ceremony", func(ctx SpecContext) {
 		must(the.trio.Delete(ctx, 10*time.Minute))
