@@ -20,11 +20,11 @@ func byRollouts(e event) bool {
 		e.where == "workload" && strings.Contains(e.what, " *v1.Node ")
 }
 
-// killWorkers rolls the pool amber while our managers die at writes, and looks from outside.
-func (c *court) killWorkers(replicas int, lives func() int, spares func(event) bool) []kill {
+// killWorkers rolls the pool amber, which surges by its spare hosts, while our managers die at writes, and looks from outside.
+func (c *court) killWorkers(replicas, spare int, lives func() int, spares func(event) bool) []kill {
 	c.t.Helper()
 	edit := c.rollOut("amber")
-	judge := c.judgePool("amber", replicas, replicas+1)
+	judge := c.judgePool("amber", replicas, replicas+spare)
 	killer := &assassin{court: c, lives: lives, spares: spares}
 	c.listen(func(e event) {
 		if e.manager != nil {
@@ -48,7 +48,7 @@ func TestAWorkerIsReplacedWhileItsControllersDie(t *testing.T) {
 	court := newPool(t, "kills-worker", 1, 1, nil)
 	// A status may be written again after each start; whatever else there is comes once for each Machine.
 	kinds := map[string]int{}
-	kills := court.killWorkers(1, func() int { return 1 }, func(e event) bool {
+	kills := court.killWorkers(1, 1, func() int { return 1 }, func(e event) bool {
 		if !byRollouts(e) {
 			return true
 		}
@@ -70,7 +70,7 @@ func TestEveryWriteOfAWorkerRolloutSurvivesAKill(t *testing.T) {
 	court := newPool(t, "kills-workers", 3, 1, nil)
 	court.patience = time.Hour
 	changes, kinds := 0, map[string]int{}
-	kills := court.killWorkers(3, func() int { return 1 }, func(e event) bool {
+	kills := court.killWorkers(3, 1, func() int { return 1 }, func(e event) bool {
 		kind := workerName.ReplaceAllString(e.String(), "amber-*")
 		if kinds[kind]++; changes >= everyKill && kinds[kind] > 9 {
 			return true
@@ -93,7 +93,7 @@ func TestAWorkerRolloutSurvivesOneKill(t *testing.T) {
 	for round := range 8 * rounds() {
 		after := 1 + round%8*25 + random.IntN(25)
 		once := false
-		kills := court.killWorkers(3, func() int {
+		kills := court.killWorkers(3, 1, func() int {
 			if once {
 				return 0
 			}
