@@ -10,9 +10,15 @@ resting=$kept/kubelet-rests
 
 # leave: whatever ends a step, also its time, the kubelet runs, and no manifest of ours with the flag outlives it, nor one that a killed
 # step left. By that etcd answers as a quorum, beside which nobody can ask again, and its next start throws out who joined meanwhile.
+# Who is killed soon waits for nothing.
 leave() {
-	[ ! -s "$kept/etcd.yaml" ] || ! grep -qs -- "$flag" "$manifest" || { read_manifest "$kept/etcd.yaml" && take_etcd; }
-	wake_kubelet
+	trap '' TERM
+	if [ -s "$kept/etcd.yaml" ] && grep -qs -- "$flag" "$manifest"; then
+		rm -f "$manifest" && sync "${manifest%/*}"
+		! kubelet_runs || systemctl --no-block restart kubelet.service
+		read_manifest "$kept/etcd.yaml" && ! works || kill -TERM "${proc##*/}" 2>/dev/null || :
+	fi
+	wake_kubelet --no-block
 }
 trap leave EXIT
 trap 'exit 1' TERM
@@ -30,36 +36,52 @@ keep_manifest() {
 	printf '%s\n' "$data" >"$QUOIN_ROOT/etcd-data-dir"
 }
 
+# kubelet_runs: or it did a moment ago, and somebody restarts it.
+kubelet_runs() {
+	case $(systemctl is-active kubelet.service 2>/dev/null) in active | activating | reloading | deactivating) ;; *) return 1 ;; esac
+}
+
 # rest_kubelet: while the manifest goes, the kubelet rests. One that has not reached an API server since it started, as after a power
 # cut, neither stops a static pod whose manifest is gone nor starts another of its name (deletePod in pkg/kubelet/kubelet.go,
 # allowStaticPodStart in pod_workers.go), and one that reaches it kills what it does not know a second after it asked it to end.
 rest_kubelet() {
-	case $(systemctl is-active kubelet.service 2>/dev/null) in active | activating | reloading) ;; *) return 0 ;; esac
-	mkdir -p "$kept" && : >"$resting" && sync "$resting" || quoin_fail "$kept cannot be written; is there room?"
+	kubelet_runs || return 0
+	mkdir -p "$kept" && cat /proc/sys/kernel/random/boot_id >"$resting" && sync "$resting" || quoin_fail "$kept cannot be written; is there room?"
 	systemctl stop kubelet.service || quoin_fail "the kubelet cannot be stopped: look at journalctl -u kubelet"
 }
 
-# wake_kubelet: it starts anew, so it knows no pod of before, and registers its Node, which may be younger than the data. One that
-# somebody else has stopped stays stopped.
+# wake_kubelet [--no-block]: it starts anew, so it knows no pod of before, and registers its Node, which may be younger than the data. One
+# that somebody else has stopped stays stopped, and one that had to rest before the host was started has started with it.
 wake_kubelet() {
 	[ -e "$resting" ] || return 0
-	systemctl start kubelet.service && rm -f "$resting" ||
+	[ "$(cat "$resting")" != "$(cat /proc/sys/kernel/random/boot_id)" ] || systemctl ${1:+"$1"} start kubelet.service ||
 		quoin_fail "the kubelet cannot be started: look at journalctl -u kubelet, start it, and ask again under another id"
+	rm -f "$resting"
 }
 
-# take_etcd takes the manifest away and asks etcd to end.
+# ended: no etcd works on the data. Each one that does is asked to end, also one that the kubelet had begun to start before it was stopped.
+ended() {
+	if works; then
+		[ "$proc" = "${asked:-}" ] || kill -TERM "${proc##*/}" 2>/dev/null || :
+		asked=$proc
+		return 1
+	fi
+	sleep 2
+	stopped
+}
+
+# take_etcd <seconds> takes the manifest away and ends etcd.
 take_etcd() {
 	rest_kubelet
 	rm -f "$manifest" && sync "${manifest%/*}" || quoin_fail "$manifest cannot be removed"
-	! works || kill -TERM "${proc##*/}" 2>/dev/null || :
+	quoin_settle "$1" ended
 }
 
 # stop_etcd: nothing starts it again. Its log is whole also when it had to be killed.
 stop_etcd() {
-	take_etcd
-	if ! quoin_settle 60 stopped; then
+	if ! take_etcd 60; then
 		! works || kill -KILL "${proc##*/}" 2>/dev/null || :
-		quoin_settle 240 stopped || quoin_fail "etcd did not end within 300 s, although it was killed: does the disk of $data answer?"
+		quoin_settle 240 ended || quoin_fail "etcd did not end within 300 s, although it was killed: does the disk of $data answer?"
 	fi
 	wake_kubelet
 }
@@ -68,6 +90,7 @@ stop_etcd() {
 start_etcd() {
 	! guarded "$1" || guard_mark "$1"
 	put_manifest "$1"
+	wake_kubelet
 	quoin_settle 900 ready || quoin_fail "etcd was started and is not ready after 900 s; does the kubelet run? $look${2:-}"
 }
 
@@ -226,8 +249,7 @@ keep_tool() {
 # end_in_order stops an etcd that works. Nobody kills it, however long it takes.
 end_in_order() {
 	works || quoin_fail "etcd ended by itself, so its database may lack what is in its log: look why, and ask again under another id; $look"
-	take_etcd
-	quoin_settle 600 stopped || quoin_fail "etcd did not end in order within 600 s, so its database may lack what is in its log: ask again under another id"
+	take_etcd 600 || quoin_fail "etcd did not end in order within 600 s, so its database may lack what is in its log: ask again under another id"
 	wake_kubelet
 }
 

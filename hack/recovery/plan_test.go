@@ -271,7 +271,7 @@ func TestAKubeletRestsOnlyWhileEtcdIsStopped(t *testing.T) {
 	output, err := a.step(stop)
 	g.Expect(err).NotTo(HaveOccurred(), output)
 	g.Expect(asked()).To(Equal("is-active\nstop\nstart\n"))
-	for _, failing := range []string{"quoin_settle() { return 1; }\n", "quoin_settle() { kill -TERM $$; return 1; }\n", "rm() { return 1; }\n"} {
+	for _, failing := range []string{"quoin_settle() { return 1; }\n", "quoin_settle() { kill -TERM $$; return 1; }\n", "works() { kill -TERM $$; }\n"} {
 		output, err = a.step(instead(stop, failing))
 		g.Expect(err).To(HaveOccurred(), output)
 		a.kubeletRuns(t)
@@ -287,10 +287,51 @@ func TestAKubeletRestsOnlyWhileEtcdIsStopped(t *testing.T) {
 
 	g.Expect(os.WriteFile(a.path("systemd/rest"), nil, 0o600)).To(Succeed())
 	asked()
+	// Cut off before the host was started again, it had the kubelet rest then, and a person has now.
+	g.Expect(os.WriteFile(a.path("var/lib/quoin/recovery/kubelet-rests"), []byte("another-boot\n"), 0o600)).To(Succeed())
 	output, err = a.step(stop)
 	g.Expect(err).NotTo(HaveOccurred(), output)
 	g.Expect(asked()).To(Equal("is-active\n"))
 	g.Expect(a.path("systemd/rest")).To(BeAnExistingFile())
+}
+
+// A step that is killed when etcd has ended, and the kubelet rests, is done again as any other: etcd starts.
+func TestAStepThatStartsEtcdWakesTheKubelet(t *testing.T) {
+	g := NewWithT(t)
+	a := alone(t)
+	a.init(t)
+	a.kill()
+	order := recovery.Order{ID: "recover-r1", Action: recovery.Survive, Member: "a"}
+	for _, step := range recovery.Plan(order).Steps {
+		if step.Name == "force-new-cluster" || step.Name == "start-etcd" {
+			_, err := a.step(instead(step, "wake_kubelet() { [ ! -e \"$resting\" ] || kill -KILL $$; }\n"))
+			g.Expect(err).To(HaveOccurred(), step.Name)
+			g.Expect(a.path("systemd/rest")).To(BeAnExistingFile())
+		}
+		output, err := a.step(step)
+		g.Expect(err).NotTo(HaveOccurred(), output)
+		a.kubeletRuns(t)
+	}
+	g.Expect(a.keys(t).Count).To(BeNumerically(">=", 49), "the last one may not have been known as agreed on")
+}
+
+// The runtime may start an etcd that a kubelet asked for just before it was stopped.
+func TestAnEtcdThatStartsLateIsEndedAsWell(t *testing.T) {
+	g := NewWithT(t)
+	a := alone(t)
+	a.init(t)
+	a.kill()
+	stop := recovery.Plan(recovery.Order{ID: "recover-r1", Action: recovery.Stop}).Steps[1]
+	late := exec.Command("/bin/sh", "-c", "exec 3>&1; while [ ! -e "+a.path("systemd/rest")+" ]; do sleep 0.1; done; sleep 1; exec \"$@\"", "late", filepath.Join(image, "etcd"), //nolint:gosec // a test's own etcd
+		"--data-dir="+a.path("var/lib/etcd"), "--name=a", "--log-level=error", "--listen-client-urls="+a.clientURL, "--advertise-client-urls="+a.clientURL,
+		"--listen-peer-urls="+a.peerURL, "--listen-metrics-urls="+a.metricsURL)
+	g.Expect(late.Start()).To(Succeed())
+	ended := make(chan error, 1)
+	go func() { ended <- late.Wait() }()
+	t.Cleanup(func() { _ = late.Process.Kill() })
+	output, err := a.step(stop)
+	g.Expect(err).NotTo(HaveOccurred(), output)
+	g.Eventually(ended).WithTimeout(time.Second).Should(Receive(), "etcd works on data that count as stopped")
 }
 
 // A kubelet that has not reached an API server since it started stops no static pod, and starts no other of its name. After a power cut

@@ -70,33 +70,38 @@ process() {
 # rest: while the manifest goes, the kubelet rests. One that has not reached an API server since it started, as after a power cut,
 # neither stops a static pod whose manifest is gone nor starts another of its name.
 rest() {
-	case $(systemctl is-active kubelet.service 2>/dev/null) in active | activating | reloading) ;; *) return 0 ;; esac
-	: >"$resting"
+	case $(systemctl is-active kubelet.service 2>/dev/null) in active | activating | reloading | deactivating) ;; *) return 0 ;; esac
+	cat /proc/sys/kernel/random/boot_id >"$resting"
 	sync "$resting"
 	systemctl stop kubelet.service || refuse "the kubelet cannot be stopped: look at journalctl -u kubelet"
 }
 
 # wake: the kubelet starts anew, so it knows no pod of before, and registers its Node, which may be younger than data that a person put
-# in place. One that somebody else has stopped stays stopped.
+# in place. One that somebody else has stopped stays stopped, and one that had to rest before the host was started has started with it.
 wake() {
 	[ -e "$resting" ] || return 0
-	systemctl start kubelet.service || refuse "the kubelet cannot be started: look at journalctl -u kubelet, start it, and run this again"
+	[ "$(cat "$resting")" != "$(cat /proc/sys/kernel/random/boot_id)" ] || systemctl start kubelet.service ||
+		refuse "the kubelet cannot be started: look at journalctl -u kubelet, start it, and run this again"
 	rm -f "$resting"
 }
 trap wake EXIT
 
-# end takes the manifest away and ends etcd; given a number of seconds, it is killed when it takes longer.
+# end takes the manifest away and ends etcd; given a number of seconds, it is killed when it takes longer. One that the kubelet had
+# begun to start before it was stopped is ended as well: several looks find none.
 end() {
 	rest
 	rm -f "$manifest"
-	local at left=$patience
-	at=$(process)
-	[ -z "$at" ] || kill -TERM "${at##*/}" 2>/dev/null || true
-	# The port is closed before the process has let go of its files.
-	while [ -n "$(answer /livez)$(process)" ]; do
+	local at asked= left=$patience quiet=0
+	while [ "$quiet" -lt 3 ]; do
+		at=$(process)
+		quiet=$((quiet + 1))
+		# The port is closed before the process has let go of its files.
+		[ -z "$at$(answer /livez)" ] || quiet=0
+		[ -z "$at" ] || [ "$at" = "$asked" ] || kill -TERM "${at##*/}" 2>/dev/null || true
+		asked=$at
 		left=$((left - 1))
 		[ "$left" -gt 0 ] || refuse "etcd did not end within $patience s: does the disk of $data answer?"
-		[ $((patience - left)) != "${1:-}" ] || kill -KILL "${at##*/}" 2>/dev/null || true
+		[ -z "$at" ] || [ $((patience - left)) != "${1:-}" ] || kill -KILL "${at##*/}" 2>/dev/null || true
 		sleep 1
 	done
 	wake
@@ -167,6 +172,7 @@ start() {
 	! grep -q -- "mountPath: $guard\$" "$1" || vouch
 	install -m 0600 "$1" "$kept/.starting"
 	mv "$kept/.starting" "$manifest"
+	wake
 	until_ready
 }
 

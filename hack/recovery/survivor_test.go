@@ -75,12 +75,16 @@ func newHost(t *testing.T, name string) *host {
 
 // systemctl of a host, beside files that say what its kubelet does: it runs, it shall rest, it rests.
 const systemctl = `#!/bin/sh
-cd "${0%/*}" && [ "$2" = kubelet.service ] || exit 1
+cd "${0%/*}" || exit 1
+wait=1
+[ "$1" != --no-block ] || { wait=; shift; }
+[ "$2" = kubelet.service ] || exit 1
 echo "$1" >>asked
 case $1 in
 is-active) if [ -e runs ] && [ ! -e rest ]; then echo active; else echo inactive; exit 3; fi ;;
-stop) : >rest; while [ -e runs ] && [ ! -e rests ]; do sleep 0.02; done ;;
-start) rm -f rest; while [ -e rests ]; do sleep 0.02; done ;;
+stop) : >rest; while [ "$wait" ] && [ -e runs ] && [ ! -e rests ]; do sleep 0.02; done ;;
+start) rm -f rest; while [ "$wait" ] && [ -e rests ]; do sleep 0.02; done ;;
+restart) "$0" stop kubelet.service && "$0" start kubelet.service ;;
 *) exit 1 ;;
 esac
 `
