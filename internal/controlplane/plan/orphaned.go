@@ -116,6 +116,20 @@ func (s facts) keptByUnclaimed(machine controlplane.Machine) string {
 	return ""
 }
 
+// mayWaver is a member that no Machine is known to run and that this one may, while it is not known whether it is dead or will be back;
+// nil when there is none.
+func (s facts) mayWaver(machine controlplane.Machine) *quorum.Member {
+	if !s.mayVote(machine) || s.memberOf(machine) != nil {
+		return nil
+	}
+	for _, member := range s.orphanedMembers() {
+		if s.stateOf(member) == quorum.MemberWavering && !slices.Contains(s.RemoveMembers, member.ID) {
+			return &member
+		}
+	}
+	return nil
+}
+
 // othersStay reports whether another member votes whose Machine does not leave.
 func (s facts) othersStay(member *quorum.Member) bool {
 	return slices.ContainsFunc(s.membership().Members, func(other quorum.Member) bool {

@@ -212,7 +212,7 @@ func (s facts) illApart(machine controlplane.Machine) bool {
 func (s facts) remedy(target controlplane.UnhealthyMachine, unhealthy []controlplane.UnhealthyMachine,
 	attempt *controlplane.Attempt) *controlplane.Step {
 	machine := target.Machine
-	if machine.Node == "" && s.memberOf(machine) == nil && s.keptByUnclaimed(machine) == "" {
+	if machine.Node == "" && s.memberOf(machine) == nil && s.keptByUnclaimed(machine) == "" && s.mayWaver(machine) == nil {
 		return discard(target, attempt)
 	}
 	if blocked := s.remedyBlocked(target, unhealthy); blocked != nil {
@@ -276,6 +276,11 @@ func (s facts) remedyBlocked(target controlplane.UnhealthyMachine,
 	if why := s.keptByUnclaimed(machine); why != "" {
 		return remediating(target, s.wait(controlplane.Remediate, controlplane.ReasonMemberWithoutMachine,
 			"Machine %s is ill: %s. It is not replaced now: %s", machine.Name, target.Message, why))
+	}
+	if orphan := s.mayWaver(machine); orphan != nil {
+		step := s.dropOrphanedMember(*orphan)
+		step.Message = fmt.Sprintf("Machine %s is ill: %s. It may run a member that nobody names: %s", machine.Name, target.Message, step.Message)
+		return remediating(target, step.WithMachine(machine.Name))
 	}
 	if vain := s.joinsInVain(); vain != "" {
 		return remediating(target, s.wait(controlplane.Remediate, controlplane.ReasonQuorum, "Machine %s is ill: %s. %s",
