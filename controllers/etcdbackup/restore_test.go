@@ -331,12 +331,14 @@ func TestARecoveryThatIsPutBackHasItsSnapshot(t *testing.T) {
 			} else {
 				w.Expect(w.status().Restore.SHA256).To(BeEmpty(), "nobody begins with what is about to go")
 			}
-			w.settle()
-			w.settle()
+			for range 4 {
+				w.settle()
+			}
 
 			w.recover(name, "", state)
-			w.settle()
-			w.settle()
+			for range 4 {
+				w.settle()
+			}
 			w.Expect(w.status().Restore.SHA256).To(Equal(delivered))
 			if stays {
 				w.Expect(shell.removed).To(BeEmpty())
