@@ -77,10 +77,16 @@ func (s facts) withdrawn(r controlplane.Recovery) *controlplane.Step {
 	}
 	for _, machine := range s.Machines {
 		host := r.Hosts[machine.Name]
-		if host.Ordered && !host.Succeeded && !host.Failed && !host.Silent {
+		// The quorum may be that of a survivor which its plan forced, and stops again.
+		answers := !host.Silent || machine.Name == r.Machine && s.memberState(machine) == quorum.MemberHealthy
+		if host.Ordered && !host.Succeeded && !host.Failed && answers {
+			unheard := ""
+			if host.Silent {
+				unheard = ". Nobody hears of that while the host does not answer: condition Reachable of its QuoinHost says why"
+			}
 			return s.wait(controlplane.Recover, controlplane.ReasonRecovering, "recovery %s was taken away, and the host of "+
-				"Machine %s has begun its part: nothing else is done until that has ended, in the time that its steps have",
-				r.ID, machine.Name).WithMachine(machine.Name)
+				"Machine %s has begun its part: nothing else is done until that has ended, in the time that its steps have%s",
+				r.ID, machine.Name, unheard).WithMachine(machine.Name)
 		}
 	}
 	if partDone(r.Hosts[r.Machine]) {

@@ -49,6 +49,11 @@ func TestARecoveryThatIsTakenAwayEnds(t *testing.T) {
 			part(s, "b", began)
 			part(s, "b", silent)
 		}, controlplane.VoidRecovery, "", "now or later"},
+		"but for a survivor by whose member the quorum is": {func(s *controlplane.State) {
+			alone(s)
+			part(s, "a", began)
+			part(s, "a", silent)
+		}, controlplane.Wait, "a", "condition Reachable of its QuoinHost says why"},
 		"a quorum is there": {func(s *controlplane.State) {
 			quorate(s)
 			for _, name := range []string{"b", "c"} {
