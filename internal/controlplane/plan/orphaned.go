@@ -116,8 +116,8 @@ func (s facts) keptByUnclaimed(machine controlplane.Machine) string {
 	return ""
 }
 
-// mayWaver is a member that no Machine is known to run and that this one may, while it is not known whether it is dead or will be back;
-// nil when there is none.
+// mayWaver is a member that no Machine is known to run and that this one may, while it is not known whether it is dead
+// or will be back; nil when there is none.
 func (s facts) mayWaver(machine controlplane.Machine) *quorum.Member {
 	if !s.mayVote(machine) || s.memberOf(machine) != nil {
 		return nil

@@ -279,7 +279,8 @@ func (s facts) remedyBlocked(target controlplane.UnhealthyMachine,
 	}
 	if orphan := s.mayWaver(machine); orphan != nil {
 		step := s.dropOrphanedMember(*orphan)
-		step.Message = fmt.Sprintf("Machine %s is ill: %s. It may run a member that nobody names: %s", machine.Name, target.Message, step.Message)
+		step.Message = fmt.Sprintf("Machine %s is ill: %s. It may run a member that nobody names: %s", machine.Name,
+			target.Message, step.Message)
 		return remediating(target, step.WithMachine(machine.Name))
 	}
 	if vain := s.joinsInVain(); vain != "" {
