@@ -322,7 +322,7 @@ func TestAnEtcdThatStartsLateIsEndedAsWell(t *testing.T) {
 	a.init(t)
 	a.kill()
 	stop := recovery.Plan(recovery.Order{ID: "recover-r1", Action: recovery.Stop}).Steps[1]
-	late := exec.Command("/bin/sh", "-c", "exec 3>&1; while [ ! -e "+a.path("systemd/rest")+" ]; do sleep 0.1; done; sleep 1; exec \"$@\"", "late", filepath.Join(image, "etcd"), //nolint:gosec // a test's own etcd
+	late := exec.Command("/bin/sh", "-c", "exec 3>&1; while [ ! -e "+a.path("systemd/rest")+" ]; do sleep 0.05; done; sleep 0.5; exec \"$@\"", "late", filepath.Join(image, "etcd"), //nolint:gosec // a test's own etcd
 		"--data-dir="+a.path("var/lib/etcd"), "--name=a", "--log-level=error", "--listen-client-urls="+a.clientURL, "--advertise-client-urls="+a.clientURL,
 		"--listen-peer-urls="+a.peerURL, "--listen-metrics-urls="+a.metricsURL)
 	g.Expect(late.Start()).To(Succeed())
