@@ -277,6 +277,10 @@ func TestAKubeletRestsOnlyWhileEtcdIsStopped(t *testing.T) {
 		a.kubeletRuns(t)
 		g.Expect(asked()).To(HaveSuffix("stop\nstart\n"), failing)
 	}
+	// One that somebody restarts reads the manifest once more before it has gone.
+	output, err = a.step(instead(stop, "systemctl() { case $1 in is-active) echo deactivating ;; *) command systemctl \"$@\" ;; esac; }\n"))
+	g.Expect(err).NotTo(HaveOccurred(), output)
+	g.Expect(asked()).To(Equal("stop\nstart\n"))
 	for _, killed := range []string{"quoin_settle() { kill -KILL $$; }\n", "systemctl() { command systemctl \"$@\"; [ $1 != stop ] || kill -KILL $$; }\n"} {
 		_, err = a.step(instead(stop, killed))
 		g.Expect(err).To(HaveOccurred())
@@ -322,7 +326,7 @@ func TestAnEtcdThatStartsLateIsEndedAsWell(t *testing.T) {
 	a.init(t)
 	a.kill()
 	stop := recovery.Plan(recovery.Order{ID: "recover-r1", Action: recovery.Stop}).Steps[1]
-	late := exec.Command("/bin/sh", "-c", "exec 3>&1; while [ ! -e "+a.path("systemd/rest")+" ]; do sleep 0.05; done; sleep 0.5; exec \"$@\"", "late", filepath.Join(image, "etcd"), //nolint:gosec // a test's own etcd
+	late := exec.Command("/bin/sh", "-c", "while [ ! -e "+a.path("systemd/rest")+" ]; do sleep 0.05; done; sleep 0.5; exec \"$@\"", "late", filepath.Join(image, "etcd"), //nolint:gosec // a test's own etcd
 		"--data-dir="+a.path("var/lib/etcd"), "--name=a", "--log-level=error", "--listen-client-urls="+a.clientURL, "--advertise-client-urls="+a.clientURL,
 		"--listen-peer-urls="+a.peerURL, "--listen-metrics-urls="+a.metricsURL)
 	g.Expect(late.Start()).To(Succeed())

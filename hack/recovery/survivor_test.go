@@ -89,7 +89,7 @@ restart) "$0" stop kubelet.service && "$0" start kubelet.service ;;
 esac
 `
 
-// path of the programs of the host.
+// programs is the variable by which a script finds those of the host before this machine's.
 func (h *host) programs() string { return "PATH=" + h.path("systemd") + ":" + os.Getenv("PATH") }
 
 func (h *host) manifestPath() string {

@@ -211,7 +211,7 @@ func reportWorkers(b *testing.B, alone, led workerCost, round float64) {
 		}
 	}
 	_ = w.Flush()
-	b.Logf("\n%stargets: 1.05 of the time, 2 to 3 s more for a round, 10 requests more", text.String())
+	b.Logf("\n%stargets: 1.05 of the time, 2 s more for a round, 10 requests more", text.String())
 	b.ReportMetric(led.seconds()/alone.seconds(), "time-ratio")
 	b.ReportMetric((led.seconds()-alone.seconds())*round, "seconds-more/round")
 	b.ReportMetric(led.requests()-alone.requests(), "requests-more/machine")

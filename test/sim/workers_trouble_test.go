@@ -408,7 +408,7 @@ func TestAHeldMachineIsNotRemediated(t *testing.T) {
 func TestALargePoolIsReplaced(t *testing.T) {
 	needsTime(t)
 	const stride = 4
-	for _, size := range []struct{ replicas, spare, rows, kills int }{{10, 1, stride, 12}, {100, 10, 1, 20}} {
+	for _, size := range []struct{ replicas, spare, rows, kills int }{{10, 1, stride, 12}, {100, 10, 1, 40}} {
 		if size.replicas > 10 && !nightly() {
 			continue
 		}
