@@ -142,6 +142,7 @@ func TestMarkedMachineIsReplaced(t *testing.T) {
 	g := w.g
 	w.silence(names[1])
 	w.once()
+	w.once()
 	w.mark(names[1])
 	w.once()
 	g.Expect(w.machine(names[1]).DeletionTimestamp).NotTo(BeNil())
@@ -281,6 +282,7 @@ func TestAttemptIsRecordedBeforeTheDeletion(t *testing.T) {
 	w, names := three(t)
 	g := w.g
 	w.silence(names[1])
+	w.once()
 	w.once()
 	w.mark(names[1])
 	w.failDelete = true

@@ -13,9 +13,12 @@ import (
 // one.
 type Since[K comparable] struct{ since map[K]span }
 
-// span is from when it was first seen to be so until when it was last. seen is when this process saw it first; zero
-// before.
-type span struct{ first, last, seen time.Time }
+// span is from when it was first seen to be so until when it was last. seen is when this process saw it first, zero
+// before, and looks is in how many observations it was sure of it.
+type span struct {
+	first, last, seen time.Time
+	looks             int
+}
 
 // LongestGap may lie between two observations of which the second goes on with the first. Nobody knows what was in a
 // longer one, such as a pause: two misses an hour apart are no hour of silence. Both the idlest control plane and one
@@ -40,6 +43,7 @@ func (s Since[K]) Note(now time.Time, parts []K, unsure ...K) Since[K] {
 		if known.last = now; known.seen.IsZero() {
 			known.seen = now
 		}
+		known.looks++
 		after[part] = known
 	}
 	if len(after) == 0 {
@@ -71,8 +75,8 @@ func (s Since[K]) Of(part K) (time.Time, bool) {
 	return known.first, noted
 }
 
-// Seen is since when this process has seen it to be so with a part itself; zero when it has not.
-func (s Since[K]) Seen(part K) time.Time { return s.since[part].seen }
+// Seen is since when this process has seen it to be so with a part itself, and how often; zero when it has not.
+func (s Since[K]) Seen(part K) (since time.Time, looks int) { return s.since[part].seen, s.since[part].looks }
 
 // Parts are those with which it was so, or may have been, when that was noted last.
 func (s Since[K]) Parts() []K { return slices.Collect(maps.Keys(s.since)) }

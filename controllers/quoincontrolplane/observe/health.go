@@ -250,15 +250,24 @@ func noteUnhealthy(
 	return since
 }
 
-// leaveOutRecalled counts of the silence of members that another process has seen as well only what this one has seen,
-// until that alone makes a voter dead: each of the two may have been late in one reading, with the member well between.
+// severalLooks find a voter silent until it is dead. Two may be minutes apart, with the member late in both and well
+// between.
+const severalLooks = 3
+
+// leaveOutRecalled counts of the silence of members only what this process has seen in several looks, until that alone
+// makes a voter dead: another process may have been late in one reading as well, with the member well between. Fewer looks
+// count for half of that at most, however far apart they are.
 func leaveOutRecalled(
 	since history.Since[history.Standstill], m *quorum.Membership, now time.Time, deadAfter time.Duration,
 ) {
 	for i := range m.Members {
 		member := &m.Members[i]
-		seen := since.Seen(history.Standstill{Member: member.ID, Progress: member.Progress})
-		if itself := now.Sub(seen); member.Silent > itself && itself < deadAfter {
+		seen, looks := since.Seen(history.Standstill{Member: member.ID, Progress: member.Progress})
+		itself := now.Sub(seen)
+		if looks < severalLooks {
+			itself = min(itself, deadAfter/2)
+		}
+		if member.Silent > itself && itself < deadAfter {
 			member.Silent, member.Recalled = itself, member.Silent-itself
 		}
 	}

@@ -320,8 +320,35 @@ func TestARecalledSilenceCountsOnceItIsSeen(t *testing.T) {
 	past = history.Past{}
 	unasked := func(m *etcd.Member) { m.Name, m.ReportedBy, m.PeerAddresses, m.Unasked = "n-d", "", nil, true }
 	g.Expect(look(first, unasked).State(after)).To(Equal(quorum.MemberUnasked))
-	g.Expect(look(first + after).State(after)).To(Equal(quorum.MemberWavering))
+	for at := first + after; at < first+2*after; at += after / 2 {
+		g.Expect(look(at).State(after)).To(Equal(quorum.MemberWavering))
+	}
 	g.Expect(look(first + 2*after).Silent).To(Equal(first + 2*after))
+}
+
+// Two looks minutes apart, as of a manager that got no processor between them, make nobody dead: the member may have been
+// late in both, and well between. A third look that finds it silent counts all of it.
+func TestTwoLooksMakeNobodyDead(t *testing.T) {
+	const after = 30 * time.Second
+	g, start := NewWithT(t), time.Date(2026, 11, 30, 12, 0, 0, 0, time.UTC)
+	past := history.Past{}
+	look := func(at time.Duration) quorum.Member {
+		o := threeMembers()
+		o.Cluster, o.At, o.Etcd.ReadAt = &clusterv1.Cluster{}, start.Add(at), start.Add(at)
+		o.clock = clocktesting.NewFakePassiveClock(start.Add(at))
+		o.Etcd.Cluster.Members[1].Answers = false
+		built, next := buildState(o, past, Delays{DeadMember: after})
+		past = next
+		return built.State.Etcd.Members[1]
+	}
+	g.Expect(look(0).State(after)).To(Equal(quorum.MemberWavering))
+	member := look(4 * time.Minute)
+	g.Expect(member.State(after)).To(Equal(quorum.MemberWavering))
+	g.Expect(member.Silent+member.Recalled).To(Equal(4*time.Minute), "the next process is to know it")
+	member = look(4*time.Minute + 2*time.Second)
+	g.Expect(member.State(after)).To(Equal(quorum.MemberDead))
+	g.Expect(member.Silent).To(Equal(4*time.Minute + 2*time.Second))
+	g.Expect(member.Recalled).To(BeZero())
 }
 
 // How long a quorum is waited for counts from the reading that missed it first. Where no member answers, from the first

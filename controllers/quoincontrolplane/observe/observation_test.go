@@ -72,6 +72,7 @@ func TestTheStateIsMadeOfWhatIsGiven(t *testing.T) {
 	g.Expect(again).To(Equal(first))
 	g.Expect(same).To(Equal(then))
 
+	_, then = buildState(read(start.Add(30*time.Second)), then, delays)
 	later := read(start.Add(time.Minute))
 	next, _ := buildState(later, then, delays)
 	g.Expect(next.State.Etcd.Members[1].State(next.State.DeadMemberTimeout)).To(Equal(quorum.MemberDead))
