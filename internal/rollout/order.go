@@ -12,12 +12,13 @@ import (
 )
 
 // current are the pools that are rolled out, at most so many, and of a group at most as many as it says (C15): first
-// those that have Machines on their way, then those that were begun, then by order. One that a person has to let go
-// takes nobody's place. Where the number was lowered in the middle the others end what is on its way and begin nothing.
-// One whose topology is about to write it keeps its place, and one that gets no Machines takes nobody's, nor does one
-// for which Cluster API has made none for too long. They are named in their order.
+// those of which Machines are on their way that are yet to count, then those of which any other one comes up, then those
+// that were begun, then by order. One that a person has to let go takes nobody's place. Where the number was lowered in
+// the middle the others end what is on its way and begin nothing. One whose topology is about to write it keeps its
+// place, and one that gets no Machines takes nobody's, nor does one for which Cluster API has made none for too long.
+// They are named in their order.
 func current(pools []rules, topology *Topology, most int, now time.Time) []string {
-	var moving, begun, next []*rules
+	var moving, coming, begun, next []*rules
 	for i := range pools {
 		pool := &pools[i]
 		pending := !pool.busy() && topology.pending(pool.Name)
@@ -25,8 +26,10 @@ func current(pools []rules, topology *Topology, most int, now time.Time) []strin
 		case pool.failed != "" || pool.Refused || pool.untouched(now) || pool.overdue != "":
 		case pool.unmade() && !topology.pending(pool.Name):
 		case pool.suspended != "" || !pool.busy() && !pending || pool.conflict() && pool.in(inFlight) == 0:
-		case pool.in(inFlight) > 0:
+		case slices.ContainsFunc(pool.Machines, func(m Machine) bool { return m.stage() == inFlight && m.Gated }):
 			moving = append(moving, pool)
+		case pool.in(inFlight) > 0:
+			coming = append(coming, pool)
 		case pending:
 			next = append(next, pool)
 		case pool.stuck():
@@ -37,7 +40,7 @@ func current(pools []rules, topology *Topology, most int, now time.Time) []strin
 		}
 	}
 	first, ofGroup := []string{}, map[int][]string{}
-	for _, pool := range slices.Concat(moving, begun, next) {
+	for _, pool := range slices.Concat(moving, coming, begun, next) {
 		switch own := ofGroup[pool.place]; {
 		case len(own) == cmp.Or(pool.atOnce, most):
 			pool.behind = own

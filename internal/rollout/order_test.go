@@ -112,6 +112,7 @@ func TestWhichPoolTakesAPlace(t *testing.T) {
 		"it is done":                       {done, false, ""},
 		"one counts":                       {of(oldOne, countedOne), false, "begun"},
 		"one is on its way":                {of(oldOne, movingOne), false, "moving"},
+		"one comes that is not judged":     {of(oldOne, Machine{Name: "plain", Hosted: true}), false, "begun"},
 		"it was written and goes on":       {of(oldOne, countedOne), true, "begun"},
 		"a drain failed":                   {with(of(oldOne, movingOne), func(r *rules) { r.failed = "pods" }), false, ""},
 		"its last write was refused":       {with(of(oldOne, movingOne), func(r *rules) { r.Refused = true }), false, ""},
