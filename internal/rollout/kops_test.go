@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"os"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
@@ -14,7 +15,6 @@ import (
 	"testing"
 
 	. "github.com/onsi/gomega"
-	"sigs.k8s.io/yaml"
 
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
 )
@@ -48,7 +48,8 @@ var elsewhere = map[string]string{
 		"TestPromisesHoldAlways in internal/controlplane/plan",
 	"TestRollingUpdateClusterFailsValidationAfterOneMaster": "the control plane's rollouts: " +
 		"TestPromisesHoldAlways in internal/controlplane/plan",
-	"TestRollingUpdateMaxSurgeIgnoredForMaster": "limits.txt: The surge that all groups inherit is not the control plane's",
+	"TestRollingUpdateMaxSurgeIgnoredForMaster": "what all groups inherit is not the control plane's: " +
+		"TestTheSurgeOfWorkersIsNotTheControlPlanes in controllers/quoincontrolplane",
 	"TestRollingUpdateMaxUnavailableAllNeedUpdateMaster": "members leave one by one: " +
 		"TestPromisesHoldAlways in internal/controlplane/plan (K-10)",
 	"TestRollingUpdateValidatesAfterBastion": "validation.txt: Looks are left out with a threshold of 0",
@@ -67,17 +68,19 @@ var elsewhere = map[string]string{
 	"TestAWSDefault":     "a default of one cloud; one more is made by default here as well: TestLimitsAreResolvedAsKOpsDoes",
 }
 
-// refused are tests of kOps of what a RolloutPolicy does not have: each field is one that it refuses.
+// refused are tests of kOps of what a RolloutPolicy does not have, each with what no field's name may hold, and the reason,
+// with the test or the script, if there is one, that shows what is so instead.
 var refused = map[string]struct{ field, why string }{
-	"TestRollingUpdateAllNeedUpdateCloudonly":     {"cloudOnly: true", "--cloudonly replaces instances without looking"},
-	"TestAddAnnotatedNodesToNeedsUpdateCloudonly": {"cloudOnly: true", "--cloudonly replaces instances without looking"},
-	"TestRollingUpdateUnknownRole": {"groups: [{name: a, role: Unknown}]",
-		"roles are kinds of objects here: there is no field to put an unknown one in"},
-	"TestRollingUpdateAllNeedUpdateNoFailOnValidate": {"failOnValidateError: false",
-		"--fail-on-validate-error=false goes on whatever is broken; a person deletes the policy"},
-	"TestRollingUpdateOnlyWarmPoolNodes": {"groups: [{name: a, warmPool: {}}]",
+	"TestRollingUpdateAllNeedUpdateCloudonly": {"cloudOnly", "--cloudonly replaces instances of a cluster that does not " +
+		"answer: TestAClusterThatCannotBeReachedDoesNotValidate in controllers/rolloutpolicy"},
+	"TestAddAnnotatedNodesToNeedsUpdateCloudonly": {"cloudOnly", "--cloudonly does not see the marks of Nodes: " +
+		"TestAMachineIsReplacedWhoseNodeIsMarked in controllers/rolloutpolicy"},
+	"TestRollingUpdateUnknownRole": {"role", "roles are kinds of objects here: there is no field to put an unknown one in"},
+	"TestRollingUpdateAllNeedUpdateNoFailOnValidate": {"failOn", "--fail-on-validate-error=false goes on whatever looks " +
+		"find; here a person has none taken: validation.txt: Looks are left out with a threshold of 0"},
+	"TestRollingUpdateOnlyWarmPoolNodes": {"warmPool",
 		"warm pools are instances of a cloud that are stopped; hosts that are free wait anyway"},
-	"TestRollingWarmPoolBeforeJoinedNodes": {"groups: [{name: a, warmPool: {}}]",
+	"TestRollingWarmPoolBeforeJoinedNodes": {"warmPool",
 		"warm pools are instances of a cloud that are stopped; hosts that are free wait anyway"},
 }
 
@@ -106,26 +109,51 @@ func TestKOpsTestsHaveTwins(t *testing.T) {
 	}
 	g.Expect(len(twins) + len(elsewhere) + len(refused)).To(Equal(len(kOps)))
 	for name, why := range elsewhere {
-		scripts, tests := scriptNamed.FindAllStringSubmatch(why, -1), testNamed.FindAllStringSubmatch(why, -1)
-		g.Expect(len(scripts)+len(tests)).NotTo(BeZero(), "%s: no test is named", name)
-		for _, named := range scripts {
-			script, err := os.ReadFile("testdata/scripts/" + named[1] + ".txt")
-			g.Expect(err).NotTo(HaveOccurred())
-			g.Expect("\n"+string(script)).To(ContainSubstring("\n# "+named[2]), name)
-		}
-		for _, test := range tests {
-			files, err := filepath.Glob(filepath.Join("../..", cmp.Or(test[2], "internal/rollout"), "*_test.go"))
-			g.Expect(err).NotTo(HaveOccurred())
-			g.Expect(slices.ContainsFunc(files, func(file string) bool {
-				content, err := os.ReadFile(file) //nolint:gosec // of this repository
-				return err == nil && strings.Contains(string(content), "\nfunc "+test[1]+"(")
-			})).To(BeTrue(), "%s: no %s", name, test[1])
-		}
+		g.Expect(shownBy(t, name, why)).NotTo(BeZero(), "%s: no test is named", name)
 	}
 	for name, is := range refused {
-		err := yaml.UnmarshalStrict([]byte("clusterName: prod\n"+is.field), &quoinv1.RolloutPolicySpec{})
-		g.Expect(err).To(MatchError(ContainSubstring("unknown field")), name)
+		shownBy(t, name, is.why)
+		g.Expect(fieldsOf(reflect.TypeFor[quoinv1.RolloutPolicySpec]())).NotTo(
+			ContainElement(ContainSubstring(strings.ToLower(is.field))), name)
 	}
+	g.Expect(fieldsOf(reflect.TypeFor[quoinv1.RolloutPolicySpec]())).To(ContainElements("maxsurge", "ontimeout", "prometheus"))
+}
+
+// shownBy counts the tests and the sections of scripts that a reason names, all of which are there.
+func shownBy(t *testing.T, name, why string) int {
+	t.Helper()
+	g := NewWithT(t)
+	scripts, tests := scriptNamed.FindAllStringSubmatch(why, -1), testNamed.FindAllStringSubmatch(why, -1)
+	for _, named := range scripts {
+		script, err := os.ReadFile("testdata/scripts/" + named[1] + ".txt")
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect("\n"+string(script)).To(ContainSubstring("\n# "+named[2]), name)
+	}
+	for _, test := range tests {
+		files, err := filepath.Glob(filepath.Join("../..", cmp.Or(test[2], "internal/rollout"), "*_test.go"))
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect(slices.ContainsFunc(files, func(file string) bool {
+			content, err := os.ReadFile(file) //nolint:gosec // of this repository
+			return err == nil && strings.Contains(string(content), "\nfunc "+test[1]+"(")
+		})).To(BeTrue(), "%s: no %s", name, test[1])
+	}
+	return len(scripts) + len(tests)
+}
+
+// fieldsOf are the names of all fields of our own that a type has, at any depth, in small letters.
+func fieldsOf(of reflect.Type) (names []string) {
+	switch of.Kind() {
+	case reflect.Pointer, reflect.Slice, reflect.Map:
+		return fieldsOf(of.Elem())
+	case reflect.Struct:
+		for field := range of.Fields() {
+			names = append(names, strings.ToLower(field.Name))
+			if field.Type.Kind() != reflect.Struct || strings.Contains(field.Type.PkgPath(), "quoin") {
+				names = append(names, fieldsOf(field.Type)...)
+			}
+		}
+	}
+	return names
 }
 
 var (
