@@ -239,16 +239,22 @@ func workerMachines(ctx context.Context, cluster *lab.Cluster) map[string]string
 // spareHost is the host of a role that nobody has.
 func spareHost(ctx context.Context, role string) *lab.Host {
 	GinkgoHelper()
-	var spare *lab.Host
-	Eventually(func(ctx context.Context) *lab.Host {
+	return spareHosts(ctx, role, 1)[0]
+}
+
+// spareHosts are as many hosts of a role that nobody has.
+func spareHosts(ctx context.Context, role string, count int) (spares []*lab.Host) {
+	GinkgoHelper()
+	Eventually(func(ctx context.Context) int {
+		spares = nil
 		for _, host := range the.lab.Hosts {
 			if host.Labels[lab.RoleLabel] == role && quoinHost(ctx, host.Name).Status.State == infrav1.HostStateAvailable {
-				spare = host
+				spares = append(spares, host)
 			}
 		}
-		return spare
-	}).WithContext(ctx).WithTimeout(2*time.Minute).ShouldNot(BeNil(), "a spare host with role %s", role)
-	return spare
+		return len(spares)
+	}).WithContext(ctx).WithTimeout(2*time.Minute).Should(BeNumerically(">=", count), "spare hosts with role %s", role)
+	return spares
 }
 
 // etcdMembers asks etcd itself, through the static pod's own client on the host.

@@ -75,9 +75,18 @@ func racks() []*Host {
 func (l *Lab) AddRacks(ctx context.Context) error { return l.add(ctx, racks()) }
 
 // AddWorker starts and registers a fourth host for workers, so that a pool of three has one to spare.
-func (l *Lab) AddWorker(ctx context.Context) error {
-	return l.add(ctx, []*Host{{Name: "host-8", Address: "172.30.0.19", Labels: map[string]string{RoleLabel: "worker"},
-		FailureDomain: "rack-c", Pinned: true}})
+func (l *Lab) AddWorker(ctx context.Context) error { return l.add(ctx, crewHosts()[:1]) }
+
+// AddSecondWorker does the same with a fifth one, after AddWorker.
+func (l *Lab) AddSecondWorker(ctx context.Context) error { return l.add(ctx, crewHosts()[1:]) }
+
+// crewHosts are those of workers that Crew needs besides defaultHosts.
+func crewHosts() []*Host {
+	role := map[string]string{RoleLabel: "worker"}
+	return []*Host{
+		{Name: "host-8", Address: "172.30.0.19", Labels: role, FailureDomain: "rack-c", Pinned: true},
+		{Name: "host-9", Address: "172.30.0.20", Labels: role, FailureDomain: "rack-c", Pinned: true},
+	}
 }
 
 // add starts and registers hosts. Those that run already stay as they are.

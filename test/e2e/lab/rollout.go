@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 	bootstrapv1 "sigs.k8s.io/cluster-api/api/bootstrap/kubeadm/v1beta2"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -288,6 +289,22 @@ func (c *Cluster) EditWorkerConfig(ctx context.Context, name string, change func
 		return "", fmt.Errorf("giving machine deployment %s another template: %w", deployment.Name, err)
 	}
 	return former, nil
+}
+
+// SurgeWorkers has so many workers be made before as many old ones go.
+func (c *Cluster) SurgeWorkers(ctx context.Context, count int32) error {
+	deployment, err := c.WorkerDeployment(ctx)
+	if err != nil {
+		return err
+	}
+	before := client.MergeFrom(deployment.DeepCopy())
+	deployment.Spec.Rollout.Strategy = clusterv1.MachineDeploymentRolloutStrategy{
+		Type: clusterv1.RollingUpdateMachineDeploymentStrategyType, RollingUpdate: clusterv1.MachineDeploymentRolloutStrategyRollingUpdate{
+			MaxSurge: ptr.To(intstr.FromInt32(count)), MaxUnavailable: ptr.To(intstr.FromInt32(0))}}
+	if err := c.lab.Management.Patch(ctx, deployment, before); err != nil {
+		return fmt.Errorf("giving machine deployment %s a surge of %d: %w", deployment.Name, count, err)
+	}
+	return nil
 }
 
 // ScaleWorkers does what `kubectl scale machinedeployment` does.
