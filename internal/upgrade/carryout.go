@@ -103,15 +103,14 @@ func (t *deliberation) mayTouch(step *quoinv1.UpgradeStep) bool {
 	default:
 		set(metav1.ConditionTrue, quoinv1.AutomaticReason, "spec.approve asks for no person's approval")
 	}
-	if !t.begun() {
+	at, begun := markedAt(t.upgrade, quoinv1.ClusterUpgradeBegunAnnotation)
+	if !begun {
 		t.do(Change{Kind: Begin})
 		t.Status.StartTime = metav1.NewTime(t.now)
 		t.runs(step, "the preflight passed, and the upgrade begins")
 		return false
 	}
-	if at, marked := markedAt(t.upgrade, quoinv1.ClusterUpgradeBegunAnnotation); marked {
-		t.Status.StartTime = metav1.NewTime(at)
-	}
+	t.Status.StartTime = metav1.NewTime(at)
 	return true
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	. "github.com/onsi/gomega"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
@@ -73,4 +74,50 @@ func TestWhatWasSetAlready(t *testing.T) {
 		of.Cluster.Topology, of.Status.Steps = c.topology, c.steps
 		NewWithT(t).Expect(of.written(&c.steps[len(c.steps)-1])).To(Equal(c.want), name)
 	}
+}
+
+// When an upgrade was begun its annotation says, which a move carries and its status not.
+func TestAnUpgradeThatWasBegunKnowsWhen(t *testing.T) {
+	g, of := NewWithT(t), about()
+	began := of.now.Add(-time.Hour)
+	of.upgrade.Annotations = map[string]string{quoinv1.ClusterUpgradeBegunAnnotation: Mark(of.upgrade, began)}
+	g.Expect(of.mayTouch(&quoinv1.UpgradeStep{Type: quoinv1.UpgradeStepControlPlane})).To(BeTrue())
+	g.Expect(of.Status.StartTime.Time).To(BeTemporally("==", began))
+	g.Expect(of.Change).To(BeNil())
+}
+
+// No version is set while the control plane is about something, and the step says what; a record of what runs is.
+func TestAVersionIsSetOnceTheControlPlaneHasSettled(t *testing.T) {
+	const unsettled = "a Machine joins"
+	for of, changes := range map[quoinv1.UpgradeStepType]bool{
+		quoinv1.UpgradeStepControlPlane: false,
+		quoinv1.UpgradeStepWorkers:      false,
+		quoinv1.UpgradeStepSpecVersion:  true,
+	} {
+		t.Run(string(of), func(t *testing.T) {
+			g, upgrade := NewWithT(t), about()
+			upgrade.ControlPlane.Field = Field{Object: "QuoinControlPlane c", Value: "v1.35.4"}
+			upgrade.ControlPlane.Unsettled = unsettled
+			upgrade.Infrastructure = &Infrastructure{Field: Field{Object: "QuoinCluster c", Value: "v1.35.4"}}
+			upgrade.Pools = []Pool{{Field: Field{Object: blue, Value: "v1.35.4"}}}
+			upgrade.index()
+			step := &quoinv1.UpgradeStep{Type: of, Object: blue, To: "v1.36.3"}
+			g.Expect(upgrade.write(step)).To(BeFalse())
+			g.Expect(upgrade.Change != nil).To(Equal(changes))
+			g.Expect(step.StartTime.IsZero()).To(Equal(!changes))
+			g.Expect(step.State).To(Equal(quoinv1.UpgradeStepRunning))
+			if !changes {
+				g.Expect(step.Message).To(Equal(unsettled))
+			}
+		})
+	}
+}
+
+// While the end is written down, that is what the upgrade is about.
+func TestWhatIsDoneIsWrittenDown(t *testing.T) {
+	g, of := NewWithT(t), about()
+	of.complete()
+	g.Expect(meta.FindStatusCondition(of.Status.Conditions, quoinv1.ClusterUpgradeProgressingCondition)).To(And(
+		HaveField("Status", metav1.ConditionTrue), HaveField("Reason", string(quoinv1.UpgradeStepHealth)),
+		HaveField("Message", ContainSubstring("is written down"))))
 }

@@ -52,3 +52,33 @@ func TestWhyThereIsNoPlan(t *testing.T) {
 		})
 	}
 }
+
+// A version that runs is a step's end once what runs it has settled, unless a later one was set since.
+func TestAStepEndsOnceItsObjectHasSettled(t *testing.T) {
+	const settling = "a Machine leaves"
+	for name, c := range map[string]struct {
+		of            quoinv1.UpgradeStepType
+		runs, set     string
+		saysOfPlane   string
+		addons, pools string
+		want          bool
+	}{
+		"a control plane has settled":     {quoinv1.UpgradeStepControlPlane, "v1.36.3", "v1.36.3", "", settling, settling, true},
+		"it settles":                      {quoinv1.UpgradeStepControlPlane, "v1.36.3", "v1.36.3", settling, "", "", false},
+		"it settles at a later one":       {quoinv1.UpgradeStepControlPlane, "v1.36.3", "v1.36.4", settling, "", "", true},
+		"it runs an older one":            {quoinv1.UpgradeStepControlPlane, "v1.35.4", "v1.36.3", "", "", "", false},
+		"add-ons have settled":            {quoinv1.UpgradeStepAddons, "v1.36.3", "v1.36.3", settling, "", settling, true},
+		"they settle":                     {quoinv1.UpgradeStepAddons, "v1.36.3", "v1.36.3", "", settling, "", false},
+		"they settle at a later one":      {quoinv1.UpgradeStepAddons, "v1.36.3", "v1.36.4", "", settling, "", true},
+		"a pool has settled":              {quoinv1.UpgradeStepWorkers, "v1.36.3", "v1.36.3", settling, settling, "", true},
+		"it has not":                      {quoinv1.UpgradeStepWorkers, "v1.36.3", "v1.36.3", "", "", settling, false},
+		"it has a later one, and settles": {quoinv1.UpgradeStepWorkers, "v1.36.3", "v1.36.4", "", "", settling, true},
+	} {
+		w := World{ControlPlane: ControlPlane{Field: Field{Value: c.set}, Runs: []string{c.runs}, Unsettled: c.saysOfPlane,
+			Addons: c.addons}, Pools: []Pool{{Field: Field{Object: blue, Value: c.set}, Runs: []string{c.runs},
+			Unsettled: c.pools}}}
+		w.index()
+		step := quoinv1.UpgradeStep{Type: c.of, Object: blue, To: "v1.36.3"}
+		NewWithT(t).Expect(w.satisfied(step)).To(Equal(c.want), name)
+	}
+}
