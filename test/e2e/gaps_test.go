@@ -34,6 +34,8 @@ func gaps() {
 			before := slices.Collect(maps.Keys(controlPlaneMachines(ctx, trio)))
 			insider := need(trio.Inside(ctx))
 			writer := need(trio.Write(ctx))
+			timeline := trio.Watch(ctx)
+			defer timeline.Stop()
 			began := time.Now()
 			must(trio.EditControlPlane(ctx, func(spec *controlplanev1.QuoinControlPlaneSpec) {
 				spec.Rollout.After = metav1.NewTime(began.Add(-time.Second))
@@ -45,9 +47,13 @@ func gaps() {
 			must(trio.AwaitReady(ctx, 10*time.Minute, lab.OldVersion, lab.OldVersion))
 			took := time.Since(began)
 			writer.Stop()
+			timeline.Stop()
 			seen := need(insider.Report(ctx))
 			the.lab.Printf("\nA rollout of %s: %s\n  from a pod: longest gap between reads %s, between writes %s, between names that DNS knew %s",
 				took.Round(time.Second), writer.Report(), seen.Reads, seen.Writes, seen.Names)
+			ends := endsOfAPIServers(timeline.Lives())
+			the.lab.Printf("  of it %s, %.1f %%, between drains and the removal of members, which is at most what is waited for clients",
+				ends.Round(time.Second), 100*ends.Seconds()/took.Seconds())
 			Expect(need(writer.Lost(ctx))).To(BeEmpty(), "acknowledged keys that are lost")
 			Expect(seen.Names.Longest).To(BeNumerically("<", 10*time.Second))
 			Expect(seen.Names.Last).To(BeTemporally(">", time.Now().Add(-time.Minute)), "names that are known again")
@@ -56,4 +62,14 @@ func gaps() {
 		}
 		the.lab.Printf("\nOf three rollouts: longest gap %s, slowest %s", longest.Round(time.Millisecond), slowest.Round(time.Second))
 	}, NodeTimeout(80*time.Minute))
+}
+
+// endsOfAPIServers is for how long Machines that were drained had their API servers end, and their members removed.
+func endsOfAPIServers(lives []lab.Life) (sum time.Duration) {
+	for _, life := range lives {
+		if !life.Drained.IsZero() && life.Terminable.After(life.Drained) {
+			sum += life.Terminable.Sub(life.Drained)
+		}
+	}
+	return sum
 }
