@@ -576,7 +576,7 @@ func TestNoHookOutlivesItsPolicy(t *testing.T) {
 	t.Run("a Machine is remediated", func(t *testing.T) {
 		w := newDraining(t, quoinv1.RolloutDrain{}, 0)
 		w.reconcile()
-		w.remediated("new-0")
+		w.remediated("new-0", clusterv1.MachineSetMachineRemediationMachineDeletingReason)
 		w.reconcile()
 		w.Expect(w.hooks("new-0")).To(BeEmpty())
 		w.Expect(w.hooks("new-1")).To(Equal(both))
@@ -585,7 +585,14 @@ func TestNoHookOutlivesItsPolicy(t *testing.T) {
 		w := newDraining(t, quoinv1.RolloutDrain{}, 0)
 		w.reconcile()
 		w.Expect(w.tainted("old-0")).To(BeTrue())
-		w.remediated("old-0")
+		// A health check asks for it; Cluster API does not, because a rollout takes it away, which is to drain it.
+		for _, reason := range []string{clusterv1.MachineOwnerRemediatedWaitingForRemediationReason,
+			clusterv1.MachineSetMachineCannotBeRemediatedReason} {
+			w.remediated("old-0", reason)
+			w.reconcile()
+			w.Expect(w.hooks("old-0")).To(Equal(both), reason)
+		}
+		w.remediated("old-0", clusterv1.MachineSetMachineRemediationMachineDeletingReason)
 		w.reconcile()
 		w.Expect(w.hooks("old-0")).To(BeEmpty())
 		w.Expect(w.client.Delete(t.Context(), w.policy())).To(Succeed())
@@ -604,12 +611,12 @@ func TestNoHookOutlivesItsPolicy(t *testing.T) {
 	})
 }
 
-// remediated has Cluster API say that the Machine's owner is to remediate it.
-func (w *draining) remediated(name string) {
+// remediated has Cluster API say what becomes of a Machine that a health check found ill.
+func (w *draining) remediated(name, reason string) {
 	w.t.Helper()
 	machine := w.machine(name)
 	conditions.Set(machine, metav1.Condition{Type: clusterv1.MachineOwnerRemediatedCondition,
-		Status: metav1.ConditionFalse, Reason: "Test"})
+		Status: metav1.ConditionFalse, Reason: reason})
 	w.Expect(w.client.Status().Update(w.t.Context(), machine)).To(Succeed())
 }
 
@@ -693,6 +700,35 @@ func TestNodesThatAreLeftAlone(t *testing.T) {
 	w.delete("old-0")
 	w.reconcile()
 	w.Expect(w.hooks("old-0")).To(BeEmpty())
+}
+
+// Cluster API drops a pod that should have ended from its count as soon as the kubelet is silent. Its containers may run
+// on, and the host is kept until the kubelet is back, or was silent for as long as pods tolerate that.
+func TestASilentKubeletMayRunPodsThatShouldHaveEnded(t *testing.T) {
+	w := newDraining(t, quoinv1.RolloutDrain{OnTimeout: quoinv1.RolloutDrainFail}, 0)
+	w.reconcile()
+	w.delete("old-0")
+	w.reconcile()
+	w.Expect(w.hooks("old-0")).To(Equal(onlyTerminate))
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "on-old-0"}}
+	w.Expect(w.workload.Get(t.Context(), client.ObjectKeyFromObject(pod), pod)).To(Succeed())
+	pod.Finalizers = []string{"test/ends"}
+	w.Expect(w.workload.Update(t.Context(), pod)).To(Succeed())
+	w.Expect(w.workload.Delete(t.Context(), pod)).To(Succeed())
+	node := w.node("old-0")
+	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionUnknown,
+		LastTransitionTime: metav1.NewTime(w.clock.Now())}}
+	w.Expect(w.workload.Status().Update(t.Context(), node)).To(Succeed())
+	time.Sleep(2100 * time.Millisecond) // Cluster API goes by the clock of the process
+	w.passes("old-0")
+	for range 4 {
+		w.clock.Step(time.Minute)
+		w.reconcile()
+		w.Expect(w.hooks("old-0")).To(Equal(onlyTerminate))
+	}
+	w.clock.Step(time.Minute)
+	w.reconcile()
+	w.Expect(w.hooks("old-0")).To(BeEmpty(), "its kubelet is gone")
 }
 
 // Cluster API taints what is outdated and nothing that a person marked, and takes its taint off by itself: ours is

@@ -109,7 +109,8 @@ func TestHowAMachineLeaves(t *testing.T) {
 	machine.Status.Deletion = &clusterv1.MachineDeletionStatus{
 		WaitForPreDrainHookStartTime: held, NodeDrainStartTime: began}
 	machine.Status.Conditions = []metav1.Condition{
-		{Type: clusterv1.MachineOwnerRemediatedCondition, Status: metav1.ConditionFalse},
+		{Type: clusterv1.MachineOwnerRemediatedCondition, Status: metav1.ConditionFalse,
+			Reason: clusterv1.MachineSetMachineRemediationMachineDeletingReason},
 		{Type: clusterv1.MachineDeletingCondition, Status: metav1.ConditionTrue, Message: "draining"}}
 	want := Leave{Excluded: true, VolumesExcluded: true, Remediated: true, Says: "draining",
 		Held: held.Time, Began: began.Time}
@@ -117,6 +118,12 @@ func TestHowAMachineLeaves(t *testing.T) {
 	machine.Status.Deletion.WaitForPreTerminateHookStartTime = began
 	want.Says, want.Passed = "", began.Time
 	g.Expect(LeaveOf(machine)).To(Equal(want))
+	for _, reason := range []string{clusterv1.MachineOwnerRemediatedWaitingForRemediationReason,
+		clusterv1.MachineSetMachineCannotBeRemediatedReason, clusterv1.MachineSetMachineRemediationDeferredReason} {
+		machine.Status.Conditions[0].Reason = reason
+		g.Expect(LeaveOf(machine).Remediated).To(BeFalse(), reason)
+	}
+	machine.Status.Conditions[0].Reason = clusterv1.MachineSetMachineRemediationMachineDeletingReason
 	machine.Status.Conditions[0].Status, machine.Status.Conditions[1].Status = metav1.ConditionTrue, metav1.ConditionFalse
 	machine.Status.Deletion = nil
 	g.Expect(LeaveOf(machine)).To(Equal(Leave{Excluded: true, VolumesExcluded: true}))

@@ -64,7 +64,9 @@ func LeaveOf(machine *clusterv1.Machine) Leave {
 	for _, condition := range machine.Status.Conditions {
 		switch condition.Type {
 		case clusterv1.MachineOwnerRemediatedCondition:
-			leave.Remediated = condition.Status == metav1.ConditionFalse
+			// Before that a health check has only asked for it. What a rollout takes away Cluster API does not remediate.
+			leave.Remediated = condition.Status == metav1.ConditionFalse &&
+				condition.Reason == clusterv1.MachineSetMachineRemediationMachineDeletingReason
 		case clusterv1.MachineDeletingCondition:
 			if condition.Status == metav1.ConditionTrue {
 				leave.Says = condition.Message
