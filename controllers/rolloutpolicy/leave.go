@@ -207,7 +207,7 @@ func (r *Reconciler) inWorkload(
 func (r *Reconciler) end(
 	ctx context.Context, live client.Client, cluster *clusterv1.Cluster, machine *clusterv1.Machine, whatever bool,
 ) error {
-	helper := r.drainer(live, false)
+	helper := r.drainer(live)
 	found, err := helper.GetPodsForEviction(ctx, cluster, machine, machine.Status.NodeRef.Name)
 	if err != nil {
 		return fmt.Errorf("list the pods of Node %s: %w", machine.Status.NodeRef.Name, err)

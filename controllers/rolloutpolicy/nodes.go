@@ -136,13 +136,10 @@ func another(machine *clusterv1.Machine, node *corev1.Node) bool {
 
 func ofRollouts(t corev1.Taint) bool { return t.MatchTaint(&taint) }
 
-// drainer reads and evicts as Cluster API does. Drain rules are few and read rarely: no cache is kept for them.
-func (r *Reconciler) drainer(live client.Client, unreachable bool) *drain.Helper {
-	helper := &drain.Helper{Client: readsLive{r.Client, r.APIReader}, RemoteClient: live, GracePeriodSeconds: -1}
-	if unreachable {
-		helper.GracePeriodSeconds, helper.SkipWaitForDeleteTimeoutSeconds = 1, 1
-	}
-	return helper
+// drainer reads and evicts as Cluster API does, but that pods of a kubelet that is silent count until they are gone.
+// Drain rules are few and read rarely: no cache is kept for them.
+func (r *Reconciler) drainer(live client.Client) *drain.Helper {
+	return &drain.Helper{Client: readsLive{r.Client, r.APIReader}, RemoteClient: live, GracePeriodSeconds: -1}
 }
 
 // readsLive lists from the API server and does everything else as the client does.
@@ -183,7 +180,7 @@ func (r *Reconciler) forgetRemnants(cluster client.ObjectKey, machines map[strin
 func (r *Reconciler) pods(
 	ctx context.Context, live client.Client, cluster *clusterv1.Cluster, machine *clusterv1.Machine, node *rollout.Node,
 ) error {
-	found, err := r.drainer(live, node.Unreachable).GetPodsForEviction(ctx, cluster, machine, machine.Status.NodeRef.Name)
+	found, err := r.drainer(live).GetPodsForEviction(ctx, cluster, machine, machine.Status.NodeRef.Name)
 	if err != nil {
 		return fmt.Errorf("list the pods of Node %s: %w", machine.Status.NodeRef.Name, err)
 	}
