@@ -28,7 +28,10 @@ func departure(
 ) rollout.Departure {
 	d := rollout.Departure{Domain: domains[machine.Spec.InfrastructureRef.Name], MarkedByUs: rollout.Marked(machine),
 		Condemned: rollout.DeletedFor(machine) != ""}
-	_, d.Marked = machine.Annotations[clusterv1.DeleteMachineAnnotation]
+	mark, marked := machine.Annotations[clusterv1.DeleteMachineAnnotation]
+	// The QuoinMachine's controller gives it without a value to whatever is being deleted.
+	noted := mark == "" && machine.Annotations[infrav1.DeletionAnnotation] == string(machine.UID)
+	d.Marked = marked && !noted
 	_, d.Last = machine.Annotations[quoinv1.RolloutLastAnnotation]
 	if d.Domain == "" {
 		d.Domain = machine.Spec.FailureDomain

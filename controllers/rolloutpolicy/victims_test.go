@@ -398,3 +398,27 @@ func TestATemplateDeletesNothing(t *testing.T) {
 	g.Expect(rollout.SetMark(another, false)).To(BeTrue())
 	g.Expect(another.Annotations).To(HaveKey(quoinv1.RolloutDeletedAnnotation))
 }
+
+// Each Machine in deletion is marked as to be deleted first, so that a move keeps the choice. That is nobody's wish, and
+// says nothing about who is drained first.
+func TestWhatIsWrittenDownOfADeletionMarksNobody(t *testing.T) {
+	const of = "0b5e"
+	for name, c := range map[string]struct {
+		annotations map[string]string
+		marked      bool
+	}{
+		"a person marks":                  {map[string]string{clusterv1.DeleteMachineAnnotation: "yes"}, true},
+		"a person marks with no value":    {map[string]string{clusterv1.DeleteMachineAnnotation: ""}, true},
+		"its deletion was written down":   {map[string]string{clusterv1.DeleteMachineAnnotation: "", infrav1.DeletionAnnotation: of}, false},
+		"that of another one was":         {map[string]string{clusterv1.DeleteMachineAnnotation: "", infrav1.DeletionAnnotation: "1"}, true},
+		"a person's mark was there first": {map[string]string{clusterv1.DeleteMachineAnnotation: "yes", infrav1.DeletionAnnotation: of}, true},
+		"nobody marks":                    {map[string]string{infrav1.DeletionAnnotation: of}, false},
+	} {
+		machine := &clusterv1.Machine{ObjectMeta: metav1.ObjectMeta{UID: of, Annotations: c.annotations}}
+		NewWithT(t).Expect(departure(machine, nil, nil).Marked).To(Equal(c.marked), name)
+	}
+	ours := &clusterv1.Machine{ObjectMeta: metav1.ObjectMeta{UID: of}}
+	rollout.SetMark(ours, true)
+	ours.Annotations[infrav1.DeletionAnnotation] = of
+	NewWithT(t).Expect(departure(ours, nil, nil)).To(And(HaveField("Marked", true), HaveField("MarkedByUs", true)))
+}

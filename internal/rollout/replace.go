@@ -134,8 +134,8 @@ func (l *leaver) unreplaced(m Machine, end time.Time) string {
 		return ""
 	case pool.surplus() > 0:
 		return fmt.Sprintf("there are %d Machines for %d replicas", pool.Replicas+pool.surplus(), pool.Replicas)
-	case pool.Room.Unmade != "":
-		return pool.Room.Unmade
+	case cmp.Or(pool.Blocked, pool.Room.Unmade) != "":
+		return cmp.Or(pool.Blocked, pool.Room.Unmade)
 	case pool.Room.Replicas < pool.Replicas:
 		return fmt.Sprintf("its MachineSet has %d of %d replicas", pool.Room.Replicas, pool.Replicas)
 	case pool.Room.Hosts-pool.hostless() <= 0:

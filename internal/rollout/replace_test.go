@@ -174,6 +174,8 @@ func TestWhatComesBeforeADrain(t *testing.T) {
 		}, makes, 1, 0},
 		"its MachineSet has fewer": {func(l *leaver, _ *Machine) { l.pool.Room.Replicas = 1 },
 			none + "its MachineSet has 1 of 2 replicas", 1, 0},
+		"its templates are gone": {func(l *leaver, _ *Machine) { l.pool.Blocked = "KubeadmConfigTemplate b does not exist" },
+			none + "KubeadmConfigTemplate b does not exist", 1, 0},
 		"two are too many": {func(l *leaver, _ *Machine) { l.pool.Replicas = 0 },
 			none + "there are 2 Machines for 0 replicas", 1, 0},
 		"the other one has no Node": {func(l *leaver, m *Machine) { replaced(l, m, Machine{Available: true}) },
