@@ -196,6 +196,11 @@ func (l *leaver) beforeDrain(m Machine) (Action, Reason, string) {
 	}
 	wayOut := ". To let it go all the same take the annotation " + quoinv1.RolloutPreDrainHookAnnotation +
 		" off the Machine"
+	// Whether enough others serve is not known then, and a Cluster that cannot be reached hides all of them.
+	if other := l.drains(); !m.Leave.Node.Known && other != "" {
+		return HoldDrain, NodeUnknown, fmt.Sprintf("its Node cannot be read, and one at a time is drained while that is so: "+
+			"Machine %s is%s", other, wayOut)
+	}
 	action, first, without := l.replaceFirst(m)
 	if action != "" {
 		l.opened = l.opened || action == Replace
@@ -212,6 +217,22 @@ func (l *leaver) beforeDrain(m Machine) (Action, Reason, string) {
 	}
 	l.opened = true
 	return Drain, DrainStarted, "its Node is cordoned, taken out of load balancers and drained" + without
+}
+
+// drains is a Machine of the pool whose Node is drained, or is to be by this plan; empty when none is.
+func (l *leaver) drains() string {
+	for _, other := range l.pool.Machines {
+		if other.Deleting && !other.Leave.PreDrain && other.Joined && !other.Leave.Remediated &&
+			!other.Leave.Node.Gone && !other.Leave.Node.away(l.now) {
+			return other.Name
+		}
+	}
+	for _, d := range l.result.Leaves {
+		if d.Pool == l.pool.Name && d.Action == Drain && d.Reason == DrainStarted {
+			return d.Machine
+		}
+	}
+	return ""
 }
 
 // holdsDrain says what the drain of a Machine waits for; it is empty when it may begin.

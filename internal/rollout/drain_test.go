@@ -289,6 +289,32 @@ func TestWhosePodsAreRead(t *testing.T) {
 	}
 }
 
+// A Cluster that cannot be reached has all its Machines be neither well nor ill, which lets none of them wait for the
+// others to serve: one is drained, and the next when that is gone.
+func TestOneIsDrainedAtATimeWhileNoNodeCanBeRead(t *testing.T) {
+	g := NewWithT(t)
+	s := State{Pools: []Pool{{Name: "blue", Replicas: 5, Revision: "1", Completed: "1", Stock: Limits{Unavailable: 1}}}}
+	for _, name := range []string{"a", "b", "c", "d", "e"} {
+		m := serving(name)
+		m.Unhealthy, m.Leave.Node, m.Leave.Held = "NodeHealthy is Unknown (ConnectionDown)", Node{}, eight.Add(-time.Minute)
+		m.Deleting = name < "d"
+		s.Pools[0].Machines = append(s.Pools[0].Machines, m)
+	}
+	drained := func() (names []string) {
+		for _, d := range Plan(s, &quoinv1.RolloutPolicySpec{Drain: &quoinv1.RolloutDrain{}}, eight).Leaves {
+			if d.Action == Drain {
+				names = append(names, d.Machine)
+			}
+		}
+		return names
+	}
+	g.Expect(drained()).To(Equal([]string{"a"}))
+	s.Pools[0].Machines[0].Leave.PreDrain = false
+	g.Expect(drained()).To(BeEmpty())
+	s.Pools[0].Machines = s.Pools[0].Machines[1:]
+	g.Expect(drained()).To(Equal([]string{"b"}))
+}
+
 // What the drain of a Machine waits for that is deleted with its hooks on.
 func TestWhatADrainWaitsFor(t *testing.T) {
 	type given struct {
@@ -334,6 +360,20 @@ func TestWhatADrainWaitsFor(t *testing.T) {
 		}, "HoldDrain (NodeUnknown): its Node cannot be read; it is drained at 2026-11-23T08:00:01Z all the same; 1s"},
 		"its Node is not known for a minute": {func(g given) {
 			g.m.Leave.Node.Known, g.m.Leave.Held = false, eight.Add(-time.Minute)
+		}, drains},
+		"its Node is not known, and another one is drained": {func(g given) {
+			g.m.Leave.Node.Known, g.new.Deleting, g.new.Leave.PreDrain = false, true, false
+		}, "HoldDrain (NodeUnknown): its Node cannot be read, and one at a time is drained while that is so: Machine c is"},
+		"its Node is not known, and another one gives up its host": {func(g given) {
+			g.m.Leave.Node.Known, g.new.Deleting, g.new.Leave.PreDrain, g.new.Joined = false, true, false, false
+			g.pool.Replicas = 1
+		}, drains},
+		"its Node is not known, and another one waits as well": {func(g given) {
+			g.m.Leave.Node.Known, g.new.Deleting = false, true
+		}, drains},
+		"its Node is not known, and another one is remediated": {func(g given) {
+			g.m.Leave.Node.Known, g.new.Deleting, g.new.Leave = false, true, Leave{Remediated: true}
+			g.pool.Replicas = 1
 		}, drains},
 		"nobody drains yet": {func(g given) { g.m.Leave.Node.Known = false }, drains},
 		"nothing is drained": {func(g given) {

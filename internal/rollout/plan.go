@@ -22,6 +22,7 @@ import (
 // counts only while nothing speaks against it. So a canary that fails, a pause and a suspension find nothing in
 // deletion where maxUnavailable is 0.
 func Plan(s State, policy *quoinv1.RolloutPolicySpec, now time.Time) Result {
+	s = s.asOf(now)
 	pools, err := arrange(s.Pools, policy)
 	if err != nil {
 		return Result{Problem: err.Error()}

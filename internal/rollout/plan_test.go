@@ -10,6 +10,7 @@ import (
 	"time"
 
 	. "github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	"pgregory.net/rapid"
 
@@ -716,4 +717,34 @@ func TestWhatFitsIntoNoWindow(t *testing.T) {
 
 	policy.Strategy = ptr.To(strategy("x", ""))
 	g.Expect(Plan(State{Pools: pools}, policy, eight).Problem).To(HavePrefix("MachineDeployment amber: maxSurge: "))
+}
+
+// What was written down before the clock was set back, and lies ahead of it, keeps nothing waiting until then, and
+// proves nothing that long: it counts from now.
+func TestWhatWasWrittenDownAheadOfTheClock(t *testing.T) {
+	g, ahead := NewWithT(t), metav1.NewTime(eight.Add(24*time.Hour))
+	leaves, stays := serving("a"), serving("b")
+	leaves.Deleting, leaves.Outdated, stays.Outdated = true, false, false
+	validation := &quoinv1.RolloutValidationStatus{MachineDeployment: "blue", Since: ahead, LastLookTime: ahead, Successes: ptr.To[int32](2),
+		Machines: []quoinv1.RolloutValidatedMachine{{MachineDeployment: "blue", Name: "b", LastLookTime: ahead, Successes: 2}}}
+	s := State{Validation: validation, Pools: []Pool{{Name: "blue", Replicas: 1, Revision: "1", Completed: "1", LastTermination: ahead.Time,
+		Trial: Trial{Revision: "1", Since: ahead.Time}, Machines: []Machine{leaves, stays}}}}
+	before := validation.DeepCopy()
+	is := s.asOf(eight)
+	g.Expect(is.Validation.Since.Time).To(Equal(eight))
+	g.Expect(is.Validation.LastLookTime.IsZero()).To(BeTrue())
+	g.Expect(is.Validation.Successes).To(BeNil())
+	g.Expect(is.Validation.Machines).To(BeEmpty())
+	g.Expect(is.Pools[0].LastTermination).To(Equal(eight))
+	g.Expect(is.Pools[0].Trial.Since).To(Equal(eight))
+	g.Expect(s.Validation).To(Equal(before), "what is given stays as it is")
+	g.Expect(s.Pools[0].LastTermination).To(Equal(ahead.Time))
+	g.Expect(s.asOf(ahead.Time)).To(Equal(s), "it is not ahead by then")
+	g.Expect(State{}.asOf(eight)).To(Equal(State{}))
+
+	policy := &quoinv1.RolloutPolicySpec{Drain: &quoinv1.RolloutDrain{IntervalSeconds: ptr.To[int32](60)}}
+	plan := Plan(s, policy, eight)
+	g.Expect(plan.Leaves).To(ContainElement(HaveField("Reason", Interval)))
+	g.Expect(plan.Again).To(Equal(time.Minute))
+	g.Expect(plan.Progress[0].LastTermination).To(Equal(eight), "it is written down, and passes")
 }

@@ -8,7 +8,10 @@
 package rollout
 
 import (
+	"slices"
 	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
 )
@@ -29,6 +32,35 @@ type State struct {
 	Pools      []Pool
 	// Topology of the Cluster; nil when it is not managed by one.
 	Topology *Topology
+}
+
+// asOf is the state as the clock has it. What a rollout wrote down, and lies ahead, was written before the clock was set
+// back: it began now, and a look is to be made anew. Otherwise it would be waited for until the clock has come so far.
+func (s State) asOf(now time.Time) State {
+	past := func(t time.Time) time.Time {
+		if t.After(now) {
+			return now
+		}
+		return t
+	}
+	ahead := func(looked metav1.Time) bool { return looked.After(now) }
+	s.Pools = slices.Clone(s.Pools)
+	for i := range s.Pools {
+		pool := &s.Pools[i]
+		pool.LastTermination, pool.Trial.Since = past(pool.LastTermination), past(pool.Trial.Since)
+	}
+	if s.Validation == nil {
+		return s
+	}
+	s.Validation = s.Validation.DeepCopy()
+	s.Validation.Since.Time = past(s.Validation.Since.Time)
+	if ahead(s.Validation.LastLookTime) {
+		s.Validation.LastLookTime, s.Validation.Successes = metav1.Time{}, nil
+	}
+	s.Validation.Machines = slices.DeleteFunc(s.Validation.Machines, func(m quoinv1.RolloutValidatedMachine) bool {
+		return ahead(m.LastLookTime)
+	})
+	return s
 }
 
 // Pool is a MachineDeployment.

@@ -424,6 +424,10 @@ func TestWhenTheNextLookIsMade(t *testing.T) {
 			green(s, policy)
 			s.Validation.MachineDeployment, s.Validation.Since = "green", metav1.Time{}
 		}, "blue", 0, 0, 1},
+		"now, since the clock was set back": {func(s *State, _ *quoinv1.RolloutPolicySpec) {
+			ahead := metav1.NewTime(eight.Add(time.Hour))
+			s.Validation.Since, s.Validation.LastLookTime, s.Validation.Machines[0].LastLookTime = ahead, ahead, ahead
+		}, "blue", 0, 15 * time.Minute, 0},
 		"never": {func(_ *State, policy *quoinv1.RolloutPolicySpec) {
 			policy.Validation.SuccessThreshold = ptr.To[int32](0)
 		}, "", 0, 0, 0},
