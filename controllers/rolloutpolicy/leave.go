@@ -193,7 +193,7 @@ func (r *Reconciler) change(
 func (r *Reconciler) inWorkload(
 	ctx context.Context, cluster *clusterv1.Cluster, do func(ctx context.Context, cached, live client.Client) error,
 ) error {
-	cached, live, err := r.workload(ctx, cluster)
+	cached, live, err := r.workload(ctx, client.ObjectKeyFromObject(cluster))
 	if err != nil {
 		return err
 	}

@@ -41,16 +41,15 @@ var errNoWorkload = errors.New("no connections to workload clusters are made her
 var taint = corev1.Taint{Key: quoinv1.RolloutTaintKey, Effect: corev1.TaintEffectPreferNoSchedule}
 
 // workload clients: one reads Nodes from a cache, the other everything as it is. Nobody is dialed from here.
-func (r *Reconciler) workload(ctx context.Context, cluster *clusterv1.Cluster) (cached, live client.Client, err error) {
+func (r *Reconciler) workload(ctx context.Context, cluster client.ObjectKey) (cached, live client.Client, err error) {
 	if r.ClusterCache == nil {
 		return nil, nil, errNoWorkload
 	}
-	key := client.ObjectKeyFromObject(cluster)
-	if cached, err = r.ClusterCache.GetClient(ctx, key); err == nil {
-		live, err = r.ClusterCache.GetUncachedClient(ctx, key)
+	if cached, err = r.ClusterCache.GetClient(ctx, cluster); err == nil {
+		live, err = r.ClusterCache.GetUncachedClient(ctx, cluster)
 	}
 	if err != nil {
-		return nil, nil, fmt.Errorf("connect to workload cluster %s: %w", key, err)
+		return nil, nil, fmt.Errorf("connect to workload cluster %s: %w", cluster, err)
 	}
 	return cached, live, nil
 }
@@ -62,7 +61,7 @@ func (r *Reconciler) readNodes(
 	if !seen.hooked {
 		return nil, nil
 	}
-	cached, live, err := r.workload(ctx, cluster)
+	cached, live, err := r.workload(ctx, client.ObjectKeyFromObject(cluster))
 	if err != nil {
 		return nil, err
 	}

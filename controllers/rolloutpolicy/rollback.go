@@ -23,7 +23,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/controllers/noderefutil"
 	"sigs.k8s.io/cluster-api/core/reconcilers/machinedeployment/mdutil"
+	"sigs.k8s.io/cluster-api/util/conditions"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
@@ -265,6 +267,14 @@ func (r *Reconciler) restore(
 	if refusal := failure.Refuse(way); refusal != "" {
 		return refusal, nil
 	}
+	unseen, err := r.unseen(ctx, seen.machines[failure.Machine])
+	if err != nil {
+		return "", err
+	}
+	if unseen != "" {
+		return fmt.Sprintf("MachineDeployment %s is not set back as long as nobody knows whether Machine %s works: %s. Give "+
+			"it the template before yourself, or wait", of.Name, failure.Machine, unseen), nil
+	}
 	before := of.DeepCopy()
 	to.restore(&of.Spec.Template)
 	metav1.SetMetaDataAnnotation(&of.ObjectMeta, quoinv1.RolledBackAnnotation, rollout.Attempt{At: r.Clock.Now(),
@@ -281,6 +291,55 @@ func (r *Reconciler) restore(
 			"MachineDeployment %s has the template of MachineSet %s again: %s", of.Name, failure.To, failure.Why)
 	}
 	return "", nil
+}
+
+// unseen says why what the Machine's object says of its Node may not be so; empty when the Cluster's own API server says
+// the same. The objects stay as they were while Cluster API has no connection to it, and while its managers are away.
+func (r *Reconciler) unseen(ctx context.Context, machine *clusterv1.Machine) (string, error) {
+	if r.ClusterCache == nil || machine == nil {
+		return "", nil
+	}
+	infra := &infrav1.QuoinMachine{}
+	key := client.ObjectKey{Namespace: machine.Namespace, Name: machine.Spec.InfrastructureRef.Name}
+	if err := r.APIReader.Get(ctx, key, infra); client.IgnoreNotFound(err) != nil {
+		return "", fmt.Errorf("read QuoinMachine %s: %w", key.Name, err)
+	}
+	node, err := r.nodeNow(ctx, client.ObjectKey{Namespace: machine.Namespace, Name: machine.Spec.ClusterName},
+		infra.Spec.ProviderID)
+	switch {
+	case err != nil:
+		return fmt.Sprintf("the API server of Cluster %s cannot be reached: %s", machine.Spec.ClusterName,
+			text.Shorten(err.Error(), mostWhy)), nil
+	case node != nil && noderefutil.IsNodeReady(node) && !conditions.IsTrue(machine, clusterv1.MachineNodeReadyCondition):
+		return fmt.Sprintf("its Node %s is Ready, which Cluster API has not seen yet", node.Name), nil
+	}
+	return "", nil
+}
+
+// nodeNow is the Node with the provider ID as the API server of the Cluster has it; nil when there is none.
+func (r *Reconciler) nodeNow(ctx context.Context, cluster client.ObjectKey, providerID string) (*corev1.Node, error) {
+	cached, live, err := r.workload(ctx, cluster)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, workloadTimeout)
+	defer cancel()
+	nodes := &corev1.NodeList{}
+	if err := cached.List(ctx, nodes, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, err
+	}
+	for i := range nodes.Items {
+		if providerID == "" || nodes.Items[i].Spec.ProviderID != providerID {
+			continue
+		}
+		node := &corev1.Node{}
+		err := live.Get(ctx, client.ObjectKey{Name: nodes.Items[i].Name}, node)
+		if apierrors.IsNotFound(err) {
+			return nil, nil
+		}
+		return node, err
+	}
+	return nil, live.List(ctx, &corev1.NodeList{}, client.Limit(1)) // it answers
 }
 
 // way is what speaks for and against setting the template back.

@@ -7,18 +7,23 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
 	. "github.com/onsi/gomega"
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/controllers/clustercache"
 	"sigs.k8s.io/cluster-api/util/conditions"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
@@ -134,6 +139,50 @@ func TestAFailedTemplateIsSetBack(t *testing.T) {
 			w.Expect(conditions.IsFalse(w.policy(), quoinv1.RolloutPolicyRolledBackCondition)).To(BeTrue())
 		})
 	}
+}
+
+// While Cluster API's own connection to a Cluster is cut, or after its managers were away, its objects say of a Machine
+// that works that it does not. A template is set back by what the API server of that Cluster says itself.
+func TestATemplateIsNotSetBackForWhatNobodySees(t *testing.T) {
+	w := recording(t, func(int) bool { return false })
+	scheme := runtime.NewScheme()
+	w.Expect(corev1.AddToScheme(scheme)).To(Succeed())
+	w.workload = fake.NewClientBuilder().WithScheme(scheme).Build()
+	w.restart()
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}
+	ready := func(status corev1.ConditionStatus) {
+		node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: status}}
+		w.Expect(w.workload.Status().Update(t.Context(), node)).To(Succeed())
+	}
+	refused := func(why string) {
+		w.t.Helper()
+		w.Expect(w.blue().Spec.Template.Spec.Version).To(Equal("v2"))
+		w.Expect(conditions.GetReason(w.policy(), quoinv1.RolloutPolicyRolledBackCondition)).To(
+			Equal(quoinv1.RollbackRefusedReason))
+		w.Expect(w.message(quoinv1.RolloutPolicyRolledBackCondition)).To(And(ContainSubstring(why),
+			ContainSubstring("MachineDeployment blue")))
+	}
+	connected := w.r.ClusterCache
+	w.r.ClusterCache = clustercache.NewFakeClusterCache(w.workload, client.ObjectKey{Name: "another"}, nodesWatch)
+	w.tries()
+	refused("cannot be reached")
+
+	w.r.ClusterCache = connected
+	machines := &infrav1.QuoinMachineList{}
+	w.Expect(w.client.List(t.Context(), machines)).To(Succeed())
+	for _, machine := range machines.Items {
+		if strings.HasPrefix(machine.Name, "new-") {
+			node.Spec.ProviderID = machine.Spec.ProviderID
+		}
+	}
+	w.Expect(w.workload.Create(t.Context(), node)).To(Succeed())
+	ready(corev1.ConditionTrue)
+	w.reconcile()
+	refused("its Node n1 is Ready")
+
+	ready(corev1.ConditionFalse)
+	w.reconcile()
+	w.Expect(w.blue().Spec.Template.Spec.Version).To(Equal("v1"))
 }
 
 // A host that does not become a Node says nothing about a template, nor does a process that begins anew forget that
