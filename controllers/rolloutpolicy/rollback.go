@@ -293,15 +293,16 @@ func (r *Reconciler) restore(
 	return "", nil
 }
 
-// unseen says why what the Machine's object says of its Node may not be so; empty when the Cluster's own API server says
-// the same. The objects stay as they were while Cluster API has no connection to it, and while its managers are away.
+// unseen says why what the Machine's object says of its Node may not be so; empty when the Cluster's own API server
+// says the same. The objects stay as they were while Cluster API has no connection to it, and while its managers are
+// away.
 func (r *Reconciler) unseen(ctx context.Context, machine *clusterv1.Machine) (string, error) {
 	if r.ClusterCache == nil || machine == nil {
 		return "", nil
 	}
 	infra := &infrav1.QuoinMachine{}
 	key := client.ObjectKey{Namespace: machine.Namespace, Name: machine.Spec.InfrastructureRef.Name}
-	if err := r.APIReader.Get(ctx, key, infra); client.IgnoreNotFound(err) != nil {
+	if err := client.IgnoreNotFound(r.APIReader.Get(ctx, key, infra)); err != nil {
 		return "", fmt.Errorf("read QuoinMachine %s: %w", key.Name, err)
 	}
 	node, err := r.nodeNow(ctx, client.ObjectKey{Namespace: machine.Namespace, Name: machine.Spec.ClusterName},

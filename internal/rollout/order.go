@@ -12,11 +12,11 @@ import (
 )
 
 // current are the pools that are rolled out, at most so many, and of a group at most as many as it says (C15): first
-// those of which Machines are on their way that are yet to count, then those of which any other one comes up, then those
-// that were begun, then by order. One that a person has to let go takes nobody's place. Where the number was lowered in
-// the middle the others end what is on its way and begin nothing. One whose topology is about to write it keeps its
-// place, and one that gets no Machines takes nobody's, nor does one for which Cluster API has made none for too long.
-// They are named in their order.
+// those of which Machines are on their way that are yet to count, then those of which any other one comes up, then
+// those that were begun, then by order. One that a person has to let go takes nobody's place. Where the number was
+// lowered in the middle the others end what is on its way and begin nothing. One whose topology is about to write it
+// keeps its place, and one that gets no Machines takes nobody's, nor does one for which Cluster API has made none for
+// too long. They are named in their order.
 func current(pools []rules, topology *Topology, most int, now time.Time) []string {
 	var moving, coming, begun, next []*rules
 	for i := range pools {

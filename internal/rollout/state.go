@@ -34,8 +34,9 @@ type State struct {
 	Topology *Topology
 }
 
-// asOf is the state as the clock has it. What a rollout wrote down, and lies ahead, was written before the clock was set
-// back: it began now, and a look is to be made anew. Otherwise it would be waited for until the clock has come so far.
+// asOf is the state as the clock has it. What a rollout wrote down, and lies ahead, was written before the clock was
+// set back: it began now, and a look is to be made anew. Otherwise it would be waited for until the clock has come so
+// far.
 func (s State) asOf(now time.Time) State {
 	past := func(t time.Time) time.Time {
 		if t.After(now) {

@@ -35,7 +35,7 @@ func gaps() {
 			insider := need(trio.Inside(ctx))
 			writer := need(trio.Write(ctx))
 			timeline := trio.Watch(ctx)
-			defer timeline.Stop()
+			DeferCleanup(timeline.Stop)
 			began := time.Now()
 			must(trio.EditControlPlane(ctx, func(spec *controlplanev1.QuoinControlPlaneSpec) {
 				spec.Rollout.After = metav1.NewTime(began.Add(-time.Second))

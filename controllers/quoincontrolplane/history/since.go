@@ -76,7 +76,9 @@ func (s Since[K]) Of(part K) (time.Time, bool) {
 }
 
 // Seen is since when this process has seen it to be so with a part itself, and how often; zero when it has not.
-func (s Since[K]) Seen(part K) (since time.Time, looks int) { return s.since[part].seen, s.since[part].looks }
+func (s Since[K]) Seen(part K) (since time.Time, looks int) {
+	return s.since[part].seen, s.since[part].looks
+}
 
 // Parts are those with which it was so, or may have been, when that was noted last.
 func (s Since[K]) Parts() []K { return slices.Collect(maps.Keys(s.since)) }

@@ -255,8 +255,8 @@ func noteUnhealthy(
 const severalLooks = 3
 
 // leaveOutRecalled counts of the silence of members only what this process has seen in several looks, until that alone
-// makes a voter dead: another process may have been late in one reading as well, with the member well between. Fewer looks
-// count for half of that at most, however far apart they are.
+// makes a voter dead: another process may have been late in one reading as well, with the member well between. Fewer
+// looks count for half of that at most, however far apart they are.
 func leaveOutRecalled(
 	since history.Since[history.Standstill], m *quorum.Membership, now time.Time, deadAfter time.Duration,
 ) {
