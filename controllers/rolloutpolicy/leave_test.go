@@ -31,6 +31,7 @@ import (
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/rollout"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/steady"
 )
 
 // draining is a world whose two new Machines count, and whose old ones run a pod each.
@@ -729,6 +730,39 @@ func TestASilentKubeletMayRunPodsThatShouldHaveEnded(t *testing.T) {
 	w.clock.Step(time.Minute)
 	w.reconcile()
 	w.Expect(w.hooks("old-0")).To(BeEmpty(), "its kubelet is gone")
+}
+
+// The clock is set forward by a day while a Node is drained, and a moment after its kubelet fell silent: neither was so for
+// a day, and its pods are not given up for that.
+func TestAClockThatIsSetForwardEndsNoDrain(t *testing.T) {
+	w := newDraining(t, quoinv1.RolloutDrain{OnTimeout: quoinv1.RolloutDrainProceed}, 0)
+	elapsed := time.Duration(0)
+	w.r.Clock = steady.From(w.clock.Now, func() time.Duration { return elapsed })
+	passes := func(by time.Duration) {
+		w.clock.Step(by)
+		elapsed += by
+	}
+	w.refuses = "db would have none"
+	w.reconcile()
+	w.delete("old-0")
+	w.reconcile()
+	w.Expect(w.hooks("old-0")).To(Equal(onlyTerminate))
+	w.passes("old-0")
+	w.reconcile()
+	w.clock.Step(24 * time.Hour)
+	w.reconcile()
+	w.Expect(w.hooks("old-0")).To(Equal(onlyTerminate), "it is drained for a moment")
+	node := w.node("old-0")
+	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionUnknown,
+		LastTransitionTime: metav1.NewTime(w.clock.Now())}}
+	w.Expect(w.workload.Status().Update(t.Context(), node)).To(Succeed())
+	passes(2 * time.Second)
+	w.clock.Step(24 * time.Hour)
+	w.reconcile()
+	w.Expect(w.hooks("old-0")).To(Equal(onlyTerminate), "its kubelet is silent for a moment")
+	passes(5 * time.Minute)
+	w.reconcile()
+	w.Expect(w.hooks("old-0")).To(BeEmpty())
 }
 
 // Cluster API taints what is outdated and nothing that a person marked, and takes its taint off by itself: ours is

@@ -24,6 +24,7 @@ import (
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/objectpatch"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/rollout"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/steady"
 )
 
 const (
@@ -80,9 +81,12 @@ func (r *Reconciler) readNodes(
 		if !machine.Status.NodeRef.IsDefined() || !seen.guarded[name] {
 			continue
 		}
-		if nodes[name], err = nodeOf(ctx, live, machine, byName[machine.Status.NodeRef.Name]); err != nil {
+		node, err := nodeOf(ctx, live, machine, byName[machine.Status.NodeRef.Name])
+		if err != nil {
 			return nil, err
 		}
+		node.UnreachableSince = steady.Shift(r.Clock, node.UnreachableSince)
+		nodes[name] = node
 	}
 	seen.fill(nodes)
 	for _, name := range rollout.NeedsPods(seen.state, &policy.Spec, r.Clock.Now()) {
@@ -185,7 +189,9 @@ func (r *Reconciler) pods(
 	}
 	node.Listed, node.Pods = true, nil
 	for _, pod := range found.Pods() {
-		node.Pods = append(node.Pods, podOf(pod))
+		is := podOf(pod)
+		is.Ends = steady.Shift(r.Clock, is.Ends)
+		node.Pods = append(node.Pods, is)
 	}
 	slices.SortFunc(node.Pods, func(a, b rollout.Pod) int { return cmp.Compare(a.Name, b.Name) })
 	if rollout.LeaveOf(machine).Passed.IsZero() {

@@ -25,6 +25,7 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/rollout"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew/observed"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/steady"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/text"
 )
 
@@ -106,7 +107,25 @@ func (r *Reconciler) observe(
 		return nil, err
 	}
 	seen.guard(&policy.Spec, all.Items)
-	return seen, r.succession(ctx, machines, seen, spares, all.Items)
+	err = r.succession(ctx, machines, seen, spares, all.Items)
+	r.unstep(seen)
+	return seen, err
+}
+
+// unstep leaves out of how long Machines have been leaving by how much the clock was set forward meanwhile: in that time
+// nobody evicted a pod, and no replacement came.
+func (r *Reconciler) unstep(seen *observation) {
+	for _, pool := range seen.state.Pools {
+		for i := range pool.Machines {
+			m := &pool.Machines[i]
+			if !m.Deleting {
+				continue
+			}
+			for _, at := range []*time.Time{&m.Deleted, &m.Leave.Held, &m.Leave.Began, &m.Leave.Passed} {
+				*at = steady.Shift(r.Clock, *at)
+			}
+		}
+	}
 }
 
 // judgeStarts returns what says why no Machine of a pool would start, by the API servers, whose versions it returns,

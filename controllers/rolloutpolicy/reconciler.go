@@ -36,6 +36,7 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/egress"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/objectpatch"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/rollout"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/steady"
 )
 
 // cacheLag is how long a cache is given to catch up.
@@ -54,7 +55,7 @@ type Reconciler struct {
 	Egress *egress.Rules
 	// Recorder of events; that of the manager when nil.
 	Recorder events.EventRecorder
-	// Clock is the real one when nil.
+	// Clock is the system's when nil, which sees when it is set forward.
 	Clock clock.PassiveClock
 	// WatchFilterValue is the label value that objects must carry to be reconciled.
 	WatchFilterValue string
@@ -93,7 +94,7 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, opt
 		r.Recorder = mgr.GetEventRecorder("rolloutpolicy-controller")
 	}
 	if r.Clock == nil {
-		r.Clock = clock.RealClock{}
+		r.Clock = steady.New()
 	}
 	r.pace()
 	if options.RateLimiter == nil {
