@@ -112,10 +112,12 @@ func (r *Reconciler) observe(
 	return seen, err
 }
 
-// unstep leaves out of how long Machines have been leaving by how much the clock was set forward meanwhile: in that time
-// nobody evicted a pod, and no replacement came.
+// unstep leaves out of how long a template is tried, and Machines have been leaving, by how much the clock was set
+// forward meanwhile: in that time no host was made a Node, nobody evicted a pod, and no replacement came.
 func (r *Reconciler) unstep(seen *observation) {
-	for _, pool := range seen.state.Pools {
+	for i := range seen.state.Pools {
+		pool := &seen.state.Pools[i]
+		pool.Trial.Since = steady.Shift(r.Clock, pool.Trial.Since)
 		for i := range pool.Machines {
 			m := &pool.Machines[i]
 			if !m.Deleting {

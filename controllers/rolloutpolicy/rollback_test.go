@@ -29,6 +29,7 @@ import (
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/rollout"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/steady"
 )
 
 // failing is a world whose template v1 was completed, and whose v2 has a Machine with a host that never joins.
@@ -181,6 +182,28 @@ func TestATemplateIsNotSetBackForWhatNobodySees(t *testing.T) {
 	refused("its Node n1 is Ready")
 
 	ready(corev1.ConditionFalse)
+	w.reconcile()
+	w.Expect(w.blue().Spec.Template.Spec.Version).To(Equal("v1"))
+}
+
+// A template that is tried for a moment when the clock is set forward by a day has not failed.
+func TestAClockThatIsSetForwardSetsNoTemplateBack(t *testing.T) {
+	w := recording(t, func(int) bool { return false })
+	elapsed := time.Duration(0)
+	w.r.Clock = steady.From(w.clock.Now, func() time.Duration { return elapsed })
+	w.edits("v2")
+	w.make(machineOf("new-0", "v2"), hostedBy("new-0", "quoin://new-0"))
+	w.reconcile()
+	w.clock.Step(24 * time.Hour)
+	w.reconcile()
+	for range 9 {
+		w.clock.Step(time.Minute)
+		elapsed += time.Minute
+		w.reconcile()
+		w.Expect(w.blue().Spec.Template.Spec.Version).To(Equal("v2"))
+	}
+	w.clock.Step(time.Minute)
+	elapsed += time.Minute
 	w.reconcile()
 	w.Expect(w.blue().Spec.Template.Spec.Version).To(Equal("v1"))
 }
