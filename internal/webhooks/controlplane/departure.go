@@ -38,8 +38,11 @@ type departure struct {
 }
 
 // membershipOf is etcd as the control plane last read it. A member whose Machine is being deleted, or is gone already,
-// is departing: it is no survivor, but counts until it is out of the list.
-func membershipOf(status *controlplanev1.EtcdStatus, machines collections.Machines, now time.Time) quorum.Membership {
+// and one that a person gave up is departing: it is no survivor, but counts until it is out of the list.
+func membershipOf(
+	of *controlplanev1.QuoinControlPlane, machines collections.Machines, now time.Time,
+) quorum.Membership {
+	status := of.Status.Etcd
 	if status == nil || len(status.Members) == 0 || status.ObservedTime.IsZero() {
 		return quorum.Membership{Problem: "the control plane has not read it yet"}
 	}
@@ -56,7 +59,8 @@ func membershipOf(status *controlplanev1.EtcdStatus, machines collections.Machin
 		// Nobody is held here: of Machines that are deleted together, each is judged without those before it.
 		holders = append(holders, quorum.Holder{Name: machine.Name, Deleting: !machine.DeletionTimestamp.IsZero()})
 	}
-	return membership.HeldBy(holders, nil)
+	givenUp, _ := controlplanev1.MembersToRemove(of.Annotations[controlplanev1.RemoveEtcdMemberAnnotation])
+	return membership.HeldBy(holders, givenUp)
 }
 
 // member of the Machine; nil when it has none.

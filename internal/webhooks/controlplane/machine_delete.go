@@ -166,7 +166,7 @@ func (w *MachineDeletionWebhook) observe(ctx context.Context, machine *clusterv1
 		return nil, fmt.Errorf("list the control-plane Machines: %w", err)
 	}
 	d.stacked = !controlPlane.Spec.KubeadmConfigSpec.ClusterConfiguration.Etcd.External.IsDefined()
-	d.membership = membershipOf(controlPlane.Status.Etcd, d.machines, w.now())
+	d.membership = membershipOf(controlPlane, d.machines, w.now())
 	if d.holdsNothing() {
 		d.free = "it has no Node and no member of etcd"
 		return d, nil

@@ -177,6 +177,10 @@ func TestMachineDeletion(t *testing.T) {
 		return func(e *estate) { e.machines[0].Annotations[key] = value }
 	}
 	hold := annotate(infrav1.HoldClaimAnnotation, "")
+	stray := func(e *estate) {
+		e.member(2).Machine, e.member(2).Name = "", "x2"
+		e.remove(e.machines[2])
+	}
 	// The Machine has no Node, and there is a member that may be its own.
 	besideStray := func(e *estate) {
 		e.machines[0].Status.NodeRef = clusterv1.MachineNodeReference{}
@@ -281,6 +285,11 @@ func TestMachineDeletion(t *testing.T) {
 		"one of five, of two whose hosts do not say which member they have, of which one is dead": {5, func(e *estate) {
 			e.member(0).Machine, e.member(1).Machine = "", ""
 			e.member(1).Healthy = ptr.To(false)
+		}, "m0 cannot be deleted"},
+		"one of three of which no Machine has another": {3, stray, ""},
+		"one of three of which no Machine has another, which a person gave up": {3, func(e *estate) {
+			stray(e)
+			e.plane.Annotations = map[string]string{controlplanev1.RemoveEtcdMemberAnnotation: "a2"}
 		}, "m0 cannot be deleted"},
 		"one of three whose node's name another member has": {3, func(e *estate) {
 			e.member(1).Machine, e.member(1).Name = "", "n0"
