@@ -89,9 +89,9 @@ func crewHosts() []*Host {
 	}
 }
 
-// add starts and registers hosts. Those that run already stay as they are.
+// add starts and registers hosts. Those that run already stay as they are: a lab that is taken as it stands may use them.
 func (l *Lab) add(ctx context.Context, hosts []*Host) error {
-	started := false
+	var started []*Host
 	for _, host := range hosts {
 		if _, err := l.Host(host.Name); err == nil {
 			continue
@@ -100,15 +100,16 @@ func (l *Lab) add(ctx context.Context, hosts []*Host) error {
 			if err := l.StartHost(ctx, host); err != nil {
 				return err
 			}
-			started = true
+			started = append(started, host)
 		}
 		l.Hosts = append(l.Hosts, host)
 	}
-	if !started {
-		// A lab that is taken as it stands: they may be in use.
+	if len(started) == 0 {
 		return nil
 	}
-	return l.Step(ctx, "Registering further hosts", 3*time.Minute, l.registerHosts)
+	return l.Step(ctx, "Registering further hosts", 3*time.Minute, func(ctx context.Context, step *progress.Step) error {
+		return l.register(ctx, step, started)
+	})
 }
 
 // Stranger is a sixth host that is in nobody's inventory until a test puts it there.

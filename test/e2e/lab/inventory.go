@@ -21,12 +21,16 @@ import (
 // CredentialsSecret holds the key that logs in to the hosts.
 const CredentialsSecret = "quoin-hosts-ssh"
 
-// registerHosts puts the hosts into the inventory and waits until each can be claimed.
 func (l *Lab) registerHosts(ctx context.Context, step *progress.Step) error {
+	return l.register(ctx, step, l.Hosts)
+}
+
+// register puts hosts into the inventory and waits until each can be claimed.
+func (l *Lab) register(ctx context.Context, step *progress.Step, hosts []*Host) error {
 	if err := l.CreateCredentials(ctx, CredentialsSecret, l.keys.private); err != nil {
 		return err
 	}
-	for _, host := range l.Hosts {
+	for _, host := range hosts {
 		object, err := l.QuoinHost(ctx, host)
 		if err != nil {
 			return err
@@ -43,7 +47,7 @@ func (l *Lab) registerHosts(ctx context.Context, step *progress.Step) error {
 			return fmt.Errorf("registering host %s: %w", host.Name, err)
 		}
 	}
-	return l.pollHosts(ctx, step, infrav1.HostStateAvailable, l.Hosts...)
+	return l.pollHosts(ctx, step, infrav1.HostStateAvailable, hosts...)
 }
 
 // CreateCredentials makes a Secret with an SSH key.
