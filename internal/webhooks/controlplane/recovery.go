@@ -32,9 +32,12 @@ func validateRecovery(
 	record := controlplane.ReadRecoveryRecord(before.Annotations[controlplanev1.RecoveryAnnotation], wanted.ID)
 	// Hosts were given their parts by what it said then, and two might become clusters of one; also when it was taken away
 	// meanwhile. What is as recorded is put back.
-	complete := record.State == controlplane.RecoveryComplete && before.Spec.Recovery != nil &&
-		before.Spec.Recovery.ID == wanted.ID
-	if complete || record.Edited(wanted) {
+	over := record.State == controlplane.RecoveryComplete || record.State == controlplane.RecoveryVoid
+	switch edits := before.Spec.Recovery != nil && before.Spec.Recovery.ID == wanted.ID; {
+	case over && !edits:
+		reasons = append(reasons, field.Forbidden(path.Child("id"), fmt.Sprintf("recovery %s is over, and what was done "+
+			"under an id is never done again: ask under another id", wanted.ID)))
+	case over || record.Edited(wanted):
 		reasons = append(reasons, field.Forbidden(path,
 			fmt.Sprintf("recovery %s has begun with what it said then: ask under another id", wanted.ID)))
 	}

@@ -136,6 +136,13 @@ func TestARecoveryIsAdmittedOnlyWithoutAQuorum(t *testing.T) {
 			"ask under another id"},
 		"another one survives after it began": {[]change{recovered("cp-1"), recorded(`{"id":"r1","state":"Complete"}`)},
 			[]change{survivor("cp-2"), read(false, 0)}, "ask under another id"},
+		"it is asked for again once it was over": {[]change{recorded(`{"id":"r1","state":"Complete"}`)},
+			[]change{recovered("cp-1"), read(false, 0)}, "recovery r1 is over"},
+		"it is asked for again once it was void": {[]change{recorded(`{"id":"r1","state":"Void"}`)},
+			[]change{recovered("cp-1"), read(false, 0)}, "recovery r1 is over"},
+		"it is asked for again while the next one is there, once it was over": {
+			[]change{survivor("cp-2"), asked("r2"), recorded(`{"id":"r1","state":"Complete"}`)},
+			[]change{recovered("cp-1"), read(false, 0)}, "recovery r1 is over"},
 		"another one survives before anything was done": {[]change{recovered("cp-1")}, []change{survivor("cp-2")}, ""},
 		"it is asked for anew under another id": {[]change{recovered("cp-1"), recorded(`{"id":"r1","state":"Begun"}`)},
 			[]change{survivor("cp-2"), asked("r2")}, ""},
