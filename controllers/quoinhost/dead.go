@@ -15,6 +15,7 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util/conditions"
 
+	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/fieldindex"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/outage"
@@ -23,15 +24,17 @@ import (
 )
 
 // mustEnd says whether the claim of the host has to end: its QuoinMachine is being deleted, or its Machine is and the
-// node does not answer either. In the latter case fencing frees the volumes that the deletion of the Machine waits for.
+// node does not answer either. In the latter case fencing frees the volumes that the deletion of the Machine waits for,
+// which it does after its drain: as long as the control plane keeps a Machine from that, etcd may need its vote.
 func (r *reconciliation) mustEnd() (quoinMachineGoes, must bool) {
 	switch {
 	case r.host.Status.State == infrav1.HostStateCleaning && r.claim.status == leaving && !r.host.Released():
 		return true, true
 	case r.claim.status == held && r.claimStands() && r.claim.machine != nil &&
 		!r.claim.machine.DeletionTimestamp.IsZero():
-		return false, conditions.IsFalse(r.claim.machine, clusterv1.MachineNodeReadyCondition) ||
-			conditions.IsUnknown(r.claim.machine, clusterv1.MachineNodeReadyCondition)
+		_, kept := r.claim.machine.Annotations[controlplanev1.PreDrainHookAnnotation]
+		return false, !kept && (conditions.IsFalse(r.claim.machine, clusterv1.MachineNodeReadyCondition) ||
+			conditions.IsUnknown(r.claim.machine, clusterv1.MachineNodeReadyCondition))
 	}
 	return false, false
 }

@@ -20,6 +20,7 @@ import (
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
+	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/owner"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh"
@@ -383,13 +384,17 @@ func TestAHostAtWhichSomebodyWorksIsNotPowered(t *testing.T) {
 // goes.
 func TestTheHostOfADeletedMachineIsFencedBeforeItsQuoinMachineGoes(t *testing.T) {
 	for _, c := range []struct {
-		node   metav1.ConditionStatus
-		fenced bool
-	}{{metav1.ConditionUnknown, true}, {metav1.ConditionTrue, false}} {
-		t.Run(fmt.Sprintf("node ready %s", c.node), func(t *testing.T) {
+		node         metav1.ConditionStatus
+		kept, fenced bool
+	}{{metav1.ConditionUnknown, false, true}, {metav1.ConditionTrue, false, false}, {metav1.ConditionUnknown, true, false}} {
+		t.Run(fmt.Sprintf("node ready %s, kept by its control plane %t", c.node, c.kept), func(t *testing.T) {
 			w := silentWorld(t, withBMC)
 			machine := &clusterv1.Machine{}
 			w.object(machine, "m1")
+			if c.kept {
+				metav1.SetMetaDataAnnotation(&machine.ObjectMeta, controlplanev1.PreDrainHookAnnotation, "")
+				w.g.Expect(w.client.Update(context.Background(), machine)).To(Succeed())
+			}
 			w.g.Expect(w.client.Delete(context.Background(), machine)).To(Succeed())
 			w.object(machine, "m1")
 			machine.Status.Conditions = []metav1.Condition{{Type: clusterv1.MachineNodeReadyCondition, Status: c.node,
@@ -397,7 +402,7 @@ func TestTheHostOfADeletedMachineIsFencedBeforeItsQuoinMachineGoes(t *testing.T)
 			w.g.Expect(w.client.Status().Update(context.Background(), machine)).To(Succeed())
 			if !c.fenced {
 				w.linger(30)
-				w.g.Expect(w.bmc.told()).To(BeEmpty(), "the node is well and being drained")
+				w.g.Expect(w.bmc.told()).To(BeEmpty(), "the node is well and being drained, or not to be drained")
 				return
 			}
 			host := w.until("fenced", (*infrav1.QuoinHost).Fenced)
