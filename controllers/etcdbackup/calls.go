@@ -207,6 +207,9 @@ func (r *Reconciler) collect(ctx context.Context, s *reconciliation) {
 		r.collectDelivery(ctx, s, op, result, err)
 		return
 	}
+	if s.controlPlane.Spec.Backup == nil {
+		return
+	}
 	if !result.began.IsZero() {
 		s.known.attempted = result.began
 	}

@@ -26,6 +26,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
+	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/async"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/backup"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/etcd"
@@ -549,6 +550,27 @@ func TestBackupIsTakenOutOfTheSpec(t *testing.T) {
 	// What was taken stays.
 	w.Expect(w.files()).To(HaveLen(2))
 	w.Expect(testutil.CollectAndCount(lastGood)).To(BeZero())
+}
+
+// A management cluster whose objects are older than what a host of the control plane serves stores nothing, and deletes
+// nothing of what the one that manages it has stored, whatever its own spec.backup says about that.
+func TestAPlaneThatStayedBehindLeavesTheStoreAlone(t *testing.T) {
+	w := newWorld(t, toVolume("0 * * * *"))
+	w.settle()
+	stored, asked := w.files(), len(w.asked)
+	w.Expect(stored).NotTo(BeEmpty())
+	host := &infrav1.QuoinHost{}
+	w.Expect(w.api.Get(t.Context(), client.ObjectKey{Namespace: "hosts", Name: "m1"}, host)).To(Succeed())
+	conditions.Set(host, metav1.Condition{Type: infrav1.HostReadyCondition, Status: metav1.ConditionFalse,
+		Reason: infrav1.HostStaleClaimReason, Message: "it serves generation 9 of its claim"})
+	w.Expect(w.api.Status().Update(t.Context(), host)).To(Succeed())
+	w.edit(func(p *controlplanev1.QuoinControlPlane) { p.Spec.Backup.Keep = ptr.To[int32](1) })
+	w.now = w.now.Add(24 * time.Hour)
+	w.settle()
+	w.Expect(w.files()).To(Equal(stored))
+	w.Expect(w.asked).To(HaveLen(asked))
+	w.Expect(w.condition().Message).To(ContainSubstring(
+		"Nothing is stored or deleted from here: QuoinHost hosts/m1: it serves generation 9"))
 }
 
 func TestNotBeforeThereIsACluster(t *testing.T) {

@@ -65,7 +65,8 @@ func (r *Reconciler) etcd() EtcdClient {
 // maxLag is how many entries a member may be behind and still be asked for its database.
 const maxLag = 1000
 
-// members finds the hosts of a control plane's Machines that are nodes.
+// members finds the hosts of a control plane's Machines that are nodes. It finds none where one of them belongs to another
+// management cluster by now.
 func (r *Reconciler) members(ctx context.Context, s *reconciliation) ([]etcd.Endpoint, *failure) {
 	machines, err := collections.GetControlPlaneMachinesForCluster(ctx, r.Client, s.cluster)
 	if err != nil {
@@ -82,6 +83,11 @@ func (r *Reconciler) members(ctx context.Context, s *reconciliation) ([]etcd.End
 		}
 		if host == nil {
 			continue
+		}
+		// After a snapshot the store is pruned by the spec here, which another management cluster may have changed since.
+		if stale := host.StaleClaim(); stale != nil {
+			return nil, failed(controlplanev1.SnapshotFailedReason, fmt.Errorf("nothing is stored or deleted from here: "+
+				"QuoinHost %s/%s: %s", host.Namespace, host.Name, stale.Message))
 		}
 		endpoints = append(endpoints, etcd.Endpoint{Name: machine.Status.NodeRef.Name,
 			Dial: func(ctx context.Context, network, address string) (net.Conn, error) {

@@ -219,7 +219,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		return ctrl.Result{}, r.reportQuiet(ctx, controlPlane)
 	}
 	kept := r.keepSecrets(ctx, controlPlane)
-	if controlPlane.Spec.Backup == nil {
+	if status := controlPlane.Status.Backup; controlPlane.Spec.Backup == nil && (status == nil || status.Restore == nil) {
 		r.forget(req.NamespacedName)
 		return ctrl.Result{}, errors.Join(kept, r.clear(ctx, controlPlane))
 	}
@@ -263,8 +263,12 @@ func (r *Reconciler) advance(ctx context.Context, s *reconciliation) time.Durati
 		return 0
 	}
 	// Also where status is lost and no API server answers that could say it anew.
-	if wait, handled := r.restore(ctx, s); handled {
+	wait, handled := r.restore(ctx, s)
+	switch {
+	case handled:
 		return wait
+	case s.controlPlane.Spec.Backup == nil:
+		return time.Minute // what was brought to a host may still be used, and only the status says where it is
 	}
 	if !initialized(s.controlPlane) {
 		s.waiting = "the control plane is not initialized yet"

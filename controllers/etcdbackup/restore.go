@@ -58,7 +58,7 @@ type delivery struct {
 func (r *Reconciler) restore(ctx context.Context, s *reconciliation) (wait time.Duration, handled bool) {
 	recovery, have := s.controlPlane.Spec.Recovery, s.restored()
 	recorded := s.controlPlane.Annotations[controlplanev1.RecoveryAnnotation]
-	wanted := recovery != nil && recovery.Snapshot != nil &&
+	wanted := recovery != nil && recovery.Snapshot != nil && s.controlPlane.Spec.Backup != nil &&
 		controlplane.ReadRecoveryRecord(recorded, recovery.ID).State == controlplane.RecoveryFetching
 	// Members may be stopped by now, so what the survivor's host is to take stays, whatever the request says meanwhile.
 	begun := have != nil && controlplane.ReadRecoveryRecord(recorded, have.RecoveryID).Holds(have.Machine, have.Snapshot)

@@ -433,14 +433,19 @@ func TestWhatARecoveryThatIsTakenAwayLeavesIsRemoved(t *testing.T) {
 				Name: "m1"}})).To(Succeed())
 		}, false},
 	} {
-		t.Run(name, func(t *testing.T) {
+		check := func(t *testing.T, backup bool) {
 			w, shell, snapshot := lost(t, "", "")
 			w.recover(snapshot, "", "Fetching")
 			w.settle()
 			w.settle()
 			w.Expect(w.status().Restore.SHA256).To(HaveLen(64), "%v", w.status().Restore)
 			w.recover(snapshot, "", "Begun")
-			w.edit(func(controlPlane *controlplanev1.QuoinControlPlane) { controlPlane.Spec.Recovery = nil })
+			w.edit(func(controlPlane *controlplanev1.QuoinControlPlane) {
+				controlPlane.Spec.Recovery = nil
+				if !backup {
+					controlPlane.Spec.Backup = nil
+				}
+			})
 			test.becomes(w)
 			for range 4 {
 				w.restart()
@@ -451,11 +456,17 @@ func TestWhatARecoveryThatIsTakenAwayLeavesIsRemoved(t *testing.T) {
 				w.Expect(w.status().Restore).NotTo(BeNil())
 				return
 			}
-			w.Expect(w.status().Restore).To(BeNil())
+			if backup {
+				w.Expect(w.status().Restore).To(BeNil())
+			} else {
+				w.Expect(w.controlPlane().Status.Backup).To(BeNil())
+			}
 			if w.api.Get(t.Context(), client.ObjectKey{Namespace: key.Namespace, Name: "m1"}, &clusterv1.Machine{}) == nil {
 				w.Expect(shell.removed).To(ContainElement(HaveSuffix("/recovery/snapshot-recover-r1'")))
 			}
-		})
+		}
+		t.Run(name, func(t *testing.T) { check(t, true) })
+		t.Run(name+", and there are no backups any more", func(t *testing.T) { check(t, false) })
 	}
 }
 

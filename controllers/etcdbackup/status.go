@@ -79,8 +79,10 @@ func (s *reconciliation) setStatus() {
 		s.carry(status.Store, status.LastGood)
 	}
 	status.NextTime = metav1.Time{}
-	if schedule, err := backup.ParseSchedule(s.controlPlane.Spec.Backup.Schedule); err == nil && s.known.newest != nil {
-		status.NextTime = metav1.NewTime(schedule.Next(earlier(s.last(), s.now)))
+	if spec := s.controlPlane.Spec.Backup; spec != nil && s.known.newest != nil {
+		if schedule, err := backup.ParseSchedule(spec.Schedule); err == nil {
+			status.NextTime = metav1.NewTime(schedule.Next(earlier(s.last(), s.now)))
+		}
 	}
 	status.Restore = s.restored()
 	if *status != (controlplanev1.EtcdBackupStatus{}) {

@@ -364,7 +364,7 @@ func hostStoppedAPIServer() predicate.Predicate {
 // hostServesAnother lets through hosts that begin or cease to say that they serve a newer generation.
 func hostServesAnother() predicate.Predicate {
 	return hostChanged(func(before, after *infrav1.QuoinHost) bool {
-		return (observe.StaleClaim(before) != nil) != (observe.StaleClaim(after) != nil)
+		return (before.StaleClaim() != nil) != (after.StaleClaim() != nil)
 	})
 }
 

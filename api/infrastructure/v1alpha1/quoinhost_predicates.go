@@ -3,6 +3,8 @@
 
 package v1alpha1
 
+import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 // GivenUp says whether nobody waits for the reset of the host any more: a person abandoned it, or it counts as dead
 // under its policy. Its claim ends without a reset, and it stays Quarantined until a person has it reset and verified;
 // that it answers again changes nothing about that.
@@ -41,6 +43,20 @@ func (h *QuoinHost) ReleasedUnclean() bool {
 		}
 	}
 	return false
+}
+
+// StaleClaim is the condition that says that the host serves a newer generation of its claim, as the objects of another
+// management cluster have it; nil when none does, and for no host.
+func (h *QuoinHost) StaleClaim() *metav1.Condition {
+	if h == nil {
+		return nil
+	}
+	for i := range h.Status.Conditions {
+		if c := &h.Status.Conditions[i]; c.Status == metav1.ConditionFalse && c.Reason == HostStaleClaimReason {
+			return c
+		}
+	}
+	return nil
 }
 
 // Fenced says whether the host is known not to run: its power was confirmed to be off, or a person stated that it is

@@ -317,24 +317,10 @@ func (inv *Inventory) OwnHost(machine string) *infrav1.QuoinHost {
 func (inv *Inventory) staleHosts() []controlplane.StaleHost {
 	var stale []controlplane.StaleHost
 	for _, machine := range inv.Machines.SortedByCreationTimestamp() {
-		if found := StaleClaim(inv.Hosts[machine.Name]); found != nil {
+		if found := inv.Hosts[machine.Name].StaleClaim(); found != nil {
 			stale = append(stale, controlplane.StaleHost{Name: client.ObjectKeyFromObject(inv.Hosts[machine.Name]).String(),
 				Message: found.Message})
 		}
 	}
 	return stale
-}
-
-// StaleClaim is the condition that says so; nil when none does.
-func StaleClaim(host *infrav1.QuoinHost) *metav1.Condition {
-	if host == nil {
-		return nil
-	}
-	for i := range host.Status.Conditions {
-		condition := &host.Status.Conditions[i]
-		if condition.Status == metav1.ConditionFalse && condition.Reason == infrav1.HostStaleClaimReason {
-			return condition
-		}
-	}
-	return nil
 }
