@@ -252,6 +252,11 @@ func (s facts) remedy(target controlplane.UnhealthyMachine, unhealthy []controlp
 			target.Message)); step != nil {
 			return remediating(target, step)
 		}
+	case !surplus && !s.StackedEtcd && !s.servedWithout(machine):
+		// The data are elsewhere, and nobody could join without an API server.
+		return remediating(target, s.wait(controlplane.Remediate, controlplane.ReasonNoSpareHost,
+			"Machine %s is ill: %s; it stays until another one serves the cluster's API: %s", machine.Name, target.Message,
+			s.missingHost(machine)).WithMachine(machine.Name))
 	case surplus && machine.Serving:
 		if step := holdAddons(s, machine); step != nil {
 			return remediating(target, step)
