@@ -56,6 +56,9 @@ func finalize(s facts, machine controlplane.Machine) *controlplane.Step {
 		if step := dropOrphanedMembers(s); step != nil {
 			return step
 		}
+		if step := unconfirmed(s, machine); step != nil {
+			return step
+		}
 		if step := deleteNode(s, machine); step != nil {
 			return step
 		}

@@ -156,6 +156,9 @@ func approveDrain(s facts, machine controlplane.Machine) *controlplane.Step {
 		if step := dropOrphanedMembers(s); step != nil && s.mayVote(machine) {
 			return step
 		}
+		if step := unconfirmed(s, machine); step != nil {
+			return step
+		}
 		return s.depart(machine, controlplane.ReleaseDrainHook, controlplane.ReasonNothingToGuard,
 			"Machine %s has no etcd member: its drain can begin", machine.Name)
 	}
@@ -194,10 +197,22 @@ func etcdUnknown(s facts, machine controlplane.Machine) *controlplane.Step {
 	if s.Etcd.Contradicts {
 		step.Message += ". " + contradiction
 	} else {
-		step.Message += ". If the cluster is lost, delete the Cluster; or remove our hooks from the Machine, and the one " +
-			"in spec.lifecycleHooks from its QuoinMachine"
+		step.Message += lostOrLetGo
 	}
 	return step
+}
+
+const lostOrLetGo = ". If the cluster is lost, delete the Cluster; or remove our hooks from the Machine, and the one " +
+	"in spec.lifecycleHooks from its QuoinMachine"
+
+// unconfirmed keeps a node of which the list has no member, while no quorum confirms the list: the one that answered may
+// be behind, and the node's member vote. It is nil when nothing speaks against its departure.
+func unconfirmed(s facts, machine controlplane.Machine) *controlplane.Step {
+	if !s.StackedEtcd || s.Etcd.Agreed || machine.Node == "" && !machine.Joined {
+		return nil
+	}
+	return s.waitFor(machine, controlplane.ReasonQuorum, "Machine %s keeps its host until a quorum of etcd says that it "+
+		"has no member: the list of the member that answered has none, and may be old"+lostOrLetGo, machine.Name)
 }
 
 // besideOnlyVoter reports whether the member is a learner, and only one member votes.

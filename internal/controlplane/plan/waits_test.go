@@ -125,7 +125,7 @@ var endings = map[string][]string{
 	controlplane.ReasonQuorumLost:       {"spec.recovery", "it is waited for, for"},
 	controlplane.ReasonTopologyVersion:  {"condition TopologyReconciled"},
 	controlplane.ReasonStaleClaim:       {"the host knows generation"},
-	controlplane.ReasonQuorum: {"ago and may be back", replaced, "condition Remediating", "is not replaced",
+	controlplane.ReasonQuorum: {"ago and may be back", "spec.lifecycleHooks", replaced, "condition Remediating", "is not replaced",
 		"nothing is changed until", quorum.MakeRoom, quorum.CheckData, "Repair ", "Wait until", "Add members first", "Add a host",
 		"Delete one Machine", "Bring back", "Remove one of", "another one serves the cluster's API"},
 	controlplane.ReasonMemberWithoutMachine: {"kubectl annotate quoincontrolplane"},
