@@ -65,8 +65,8 @@ func (r *Reconciler) etcd() EtcdClient {
 // maxLag is how many entries a member may be behind and still be asked for its database.
 const maxLag = 1000
 
-// members finds the hosts of a control plane's Machines that are nodes. It finds none where one of them belongs to another
-// management cluster by now.
+// members finds the hosts of a control plane's Machines that are nodes. It finds none where one of them belongs to
+// another management cluster by now.
 func (r *Reconciler) members(ctx context.Context, s *reconciliation) ([]etcd.Endpoint, *failure) {
 	machines, err := collections.GetControlPlaneMachinesForCluster(ctx, r.Client, s.cluster)
 	if err != nil {

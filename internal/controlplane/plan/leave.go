@@ -205,8 +205,8 @@ func etcdUnknown(s facts, machine controlplane.Machine) *controlplane.Step {
 const lostOrLetGo = ". If the cluster is lost, delete the Cluster; or remove our hooks from the Machine, and the one " +
 	"in spec.lifecycleHooks from its QuoinMachine"
 
-// unconfirmed keeps a node of which the list has no member, while no quorum confirms the list: the one that answered may
-// be behind, and the node's member vote. It is nil when nothing speaks against its departure.
+// unconfirmed keeps a node of which the list has no member, while no quorum confirms the list: the one that answered
+// may be behind, and the node's member vote. It is nil when nothing speaks against its departure.
 func unconfirmed(s facts, machine controlplane.Machine) *controlplane.Step {
 	if !s.StackedEtcd || s.Etcd.Agreed || machine.Node == "" && !machine.Joined {
 		return nil
