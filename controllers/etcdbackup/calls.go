@@ -208,7 +208,7 @@ func (r *Reconciler) collect(ctx context.Context, s *reconciliation) {
 		return
 	}
 	if s.controlPlane.Spec.Backup == nil {
-		return
+		return // it was about a store that nobody names any more
 	}
 	if !result.began.IsZero() {
 		s.known.attempted = result.began

@@ -39,6 +39,8 @@ type observation struct {
 	domains map[string]string
 	// behind: the cache does not know the MachineSet of a Machine yet, about which nothing is decided.
 	behind bool
+	// unseen: nobody knows whether a Machine works whose template is to be set back.
+	unseen bool
 	// guarded Machines are of pools whose policy says how they leave; free ones carry hooks all the same.
 	guarded map[string]bool
 	free    []*clusterv1.Machine

@@ -322,7 +322,7 @@ func (r *Reconciler) lead(
 	for _, other := range []struct {
 		applies bool
 		after   time.Duration
-	}{{unread != nil || kept, workloadRetry}, {seen.behind || more, cacheLag}, {unsaid > 0, unsaid}} {
+	}{{unread != nil || kept || seen.unseen, workloadRetry}, {seen.behind || more, cacheLag}, {unsaid > 0, unsaid}} {
 		if other.applies && (again == 0 || again > other.after) {
 			again = other.after
 		}

@@ -272,6 +272,7 @@ func (r *Reconciler) restore(
 		return "", err
 	}
 	if unseen != "" {
+		seen.unseen = true
 		return fmt.Sprintf("MachineDeployment %s is not set back as long as nobody knows whether Machine %s works: %s. Give "+
 			"it the template before yourself, or wait", of.Name, failure.Machine, unseen), nil
 	}

@@ -167,6 +167,7 @@ func TestATemplateIsNotSetBackForWhatNobodySees(t *testing.T) {
 	w.r.ClusterCache = clustercache.NewFakeClusterCache(w.workload, client.ObjectKey{Name: "another"}, nodesWatch)
 	w.tries()
 	refused("cannot be reached")
+	w.Expect(w.reconcile().RequeueAfter).To(And(BeNumerically(">", 0), BeNumerically("<=", workloadRetry)), "it is asked again")
 
 	w.r.ClusterCache = connected
 	machines := &infrav1.QuoinMachineList{}

@@ -197,7 +197,7 @@ func (l *leaver) beforeDrain(m Machine) (Action, Reason, string) {
 	wayOut := ". To let it go all the same take the annotation " + quoinv1.RolloutPreDrainHookAnnotation +
 		" off the Machine"
 	// Whether enough others serve is not known then, and a Cluster that cannot be reached hides all of them.
-	if other := l.drains(); !m.Leave.Node.Known && other != "" {
+	if other := l.beingDrained(); !m.Leave.Node.Known && other != "" {
 		return HoldDrain, NodeUnknown, fmt.Sprintf("its Node cannot be read, and one at a time is drained while that is so: "+
 			"Machine %s is%s", other, wayOut)
 	}
@@ -219,8 +219,8 @@ func (l *leaver) beforeDrain(m Machine) (Action, Reason, string) {
 	return Drain, DrainStarted, "its Node is cordoned, taken out of load balancers and drained" + without
 }
 
-// drains is a Machine of the pool whose Node is drained, or is to be by this plan; empty when none is.
-func (l *leaver) drains() string {
+// beingDrained is a Machine of the pool whose Node is drained, or is to be by this plan; empty when none is.
+func (l *leaver) beingDrained() string {
 	for _, other := range l.pool.Machines {
 		if other.Deleting && !other.Leave.PreDrain && other.Joined && !other.Leave.Remediated &&
 			!other.Leave.Node.Gone && !other.Leave.Node.away(l.now) {
