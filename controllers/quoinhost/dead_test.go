@@ -418,6 +418,122 @@ func TestTheHostOfADeletedMachineIsFencedBeforeItsQuoinMachineGoes(t *testing.T)
 	}
 }
 
+// A Machine whose drain was let go still has its vote, and another member may die before that is out of the list.
+func TestAHostWhoseVoteEtcdNeedsKeepsItsPower(t *testing.T) {
+	type state struct {
+		// healthy are the members of m1 and two others.
+		healthy  [3]bool
+		agreed   bool
+		age      time.Duration
+		external bool
+		// released: our last hook is off the Machine. unread: nobody has read the members.
+		released, unread bool
+	}
+	all := [3]bool{true, true, true}
+	for why, c := range map[string]struct {
+		state
+		fenced bool
+	}{
+		"the others are a quorum":                  {state{healthy: all, agreed: true}, true},
+		"another one died":                         {state{healthy: [3]bool{true, true, false}, agreed: true}, false},
+		"its own died, and no other":               {state{healthy: [3]bool{false, true, true}, agreed: true}, true},
+		"no quorum confirms it":                    {state{healthy: all}, false},
+		"nobody has looked for long":               {state{healthy: all, agreed: true, age: 4 * time.Minute}, false},
+		"nobody has looked at all":                 {state{unread: true}, false},
+		"another one died, and it is out already":  {state{healthy: [3]bool{true, true, false}, released: true}, true},
+		"nobody has looked, and etcd is elsewhere": {state{unread: true, external: true}, true},
+	} {
+		t.Run(why, func(t *testing.T) {
+			w := silentWorld(t, withBMC)
+			controlPlane := &controlplanev1.QuoinControlPlane{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "cp"}}
+			if c.external {
+				controlPlane.Spec.KubeadmConfigSpec.ClusterConfiguration.Etcd.External.Endpoints = []string{"https://e"}
+			}
+			w.create(controlPlane)
+			w.deletesVoter(!c.released)
+			read := func(s state) {
+				w.object(controlPlane, "cp")
+				if controlPlane.Status.Etcd = nil; !s.unread {
+					controlPlane.Status.Etcd = membership(s.agreed, w.now.Add(-s.age), s.healthy)
+				}
+				w.g.Expect(w.client.Update(context.Background(), controlPlane)).To(Succeed())
+			}
+			if c.fenced {
+				w.until("fenced", func(h *infrav1.QuoinHost) bool { read(c.state); return h.Fenced() })
+				return
+			}
+			for range 100 {
+				read(c.state)
+				w.linger(1)
+			}
+			w.g.Expect(w.bmc.told()).To(BeEmpty())
+			found := condition1(w.host(), infrav1.HostFencedCondition)
+			w.g.Expect(found.Reason).To(Equal(infrav1.HostPowerNeededReason))
+			w.g.Expect(found.Message).To(And(ContainSubstring("QuoinControlPlane team/cp"),
+				ContainSubstring(infrav1.AbandonAnnotation)))
+			w.until("fenced once the others are a quorum", func(h *infrav1.QuoinHost) bool {
+				read(state{healthy: all, agreed: true})
+				return h.Fenced()
+			})
+		})
+	}
+}
+
+// Between the decision and the order another host is asked for its word, and another member may die.
+func TestThePowerOfAHostStaysWhenItsVoteIsNeededMeanwhile(t *testing.T) {
+	w := silentWorld(t, withBMC)
+	controlPlane := &controlplanev1.QuoinControlPlane{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "cp"}}
+	w.create(controlPlane)
+	w.deletesVoter(true)
+	read := func(at time.Time, healthy [3]bool) {
+		controlPlane := &controlplanev1.QuoinControlPlane{}
+		w.object(controlPlane, "cp")
+		controlPlane.Status.Etcd = membership(true, at, healthy)
+		w.g.Expect(w.client.Update(context.Background(), controlPlane)).To(Succeed())
+	}
+	at := w.now
+	asked := 0
+	w.bmc.during = func(context.Context) {
+		asked++
+		read(at, [3]bool{true, true, false})
+	}
+	for range 100 {
+		at = w.now
+		read(at, [3]bool{true, true, true})
+		w.linger(1)
+	}
+	w.g.Expect(asked).To(BeNumerically(">", 0))
+	w.g.Expect(w.bmc.told()).To(BeEmpty())
+}
+
+// membership is etcd with the members of m1 and two others.
+func membership(agreed bool, at time.Time, healthy [3]bool) *controlplanev1.EtcdStatus {
+	status := &controlplanev1.EtcdStatus{Agreed: &agreed, ObservedTime: metav1.NewTime(at)}
+	for i := range healthy {
+		status.Members = append(status.Members, controlplanev1.EtcdMember{Name: fmt.Sprintf("n%d", i+1),
+			ID: fmt.Sprint(i + 1), Machine: fmt.Sprintf("m%d", i+1), Role: "Voter", Healthy: &healthy[i]})
+	}
+	return status
+}
+
+// deletesVoter deletes the Machine as one of QuoinControlPlane cp, whose drain was let go, and whose node is silent.
+func (w *world) deletesVoter(hooked bool) {
+	w.t.Helper()
+	machine := &clusterv1.Machine{}
+	w.object(machine, "m1")
+	machine.OwnerReferences = []metav1.OwnerReference{{APIVersion: controlplanev1.GroupVersion.String(),
+		Kind: "QuoinControlPlane", Name: "cp", UID: "cp", Controller: ptr.To(true)}}
+	if hooked {
+		metav1.SetMetaDataAnnotation(&machine.ObjectMeta, controlplanev1.PreTerminateHookAnnotation, "")
+	}
+	w.g.Expect(w.client.Update(context.Background(), machine)).To(Succeed())
+	w.g.Expect(w.client.Delete(context.Background(), machine)).To(Succeed())
+	w.object(machine, "m1")
+	machine.Status.Conditions = []metav1.Condition{{Type: clusterv1.MachineNodeReadyCondition,
+		Status: metav1.ConditionUnknown, Reason: "Seen", LastTransitionTime: metav1.Time{Time: w.now}}}
+	w.g.Expect(w.client.Status().Update(context.Background(), machine)).To(Succeed())
+}
+
 func TestADeadHostThatReturnsIsNotTrustedUntilItWasReset(t *testing.T) {
 	w := silentWorld(t, withBMC)
 	deleteMachine(w)

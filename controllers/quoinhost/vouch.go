@@ -207,17 +207,25 @@ func (r *reconciliation) changePower(ctx context.Context, op string,
 	if err != nil {
 		return "", true, err
 	}
-	word := r.mayPowerOff()
+	word, machine := r.mayPowerOff(), r.claim.machine.DeepCopy() // it outlives this reconcile
 	return r.powerOrder(op, func(ctx context.Context, host *infrav1.QuoinHost) error {
 		if err := r.controller.vouch(ctx, peers, word); err != nil {
 			return err
 		}
-		return fn(ctx, host, func(ctx context.Context) error { return r.controller.powerDue(ctx, host) })
+		return fn(ctx, host, func(ctx context.Context) error {
+			if err := r.controller.powerDue(ctx, host); err != nil {
+				return err
+			}
+			return r.controller.powerNeeded(ctx, machine)
+		})
 	})
 }
 
-// withheldError says why an order to a BMC was not given although it had been agreed.
-type withheldError struct{ why string }
+// withheldError says why an order to a BMC was not given although it had been agreed. lasts: that may stay so.
+type withheldError struct {
+	why   string
+	lasts bool
+}
 
 func (e *withheldError) Error() string { return e.why }
 
@@ -243,7 +251,22 @@ func (r *Reconciler) powerDue(ctx context.Context, agreed *infrav1.QuoinHost) er
 	default:
 		return nil
 	}
-	return &withheldError{why}
+	return &withheldError{why: why}
+}
+
+// powerNeeded returns *withheldError while whoever has hooks on the Machine needs its host to run.
+func (r *Reconciler) powerNeeded(ctx context.Context, machine *clusterv1.Machine) error {
+	if machine == nil || r.NeedsPower == nil {
+		return nil
+	}
+	why, err := r.NeedsPower(ctx, machine, r.Now())
+	switch {
+	case err != nil:
+		return &withheldError{why: fmt.Sprintf("nobody knows whether it is needed: %v", err)}
+	case why != "":
+		return &withheldError{why: why, lasts: true}
+	}
+	return nil
 }
 
 // mayPowerOff reports whether a person said of this very claim that its host may be powered off from here.
@@ -256,6 +279,12 @@ func (r *reconciliation) mayPowerOff() bool {
 func (r *reconciliation) powerWithheld(err error) (res result, ok bool) {
 	if withheld, isWithheld := errors.AsType[*withheldError](err); isWithheld {
 		// No BMC failed. What is due now, the next look decides.
+		if withheld.lasts {
+			r.pace().mark(powerFailed)
+			r.notFenced(infrav1.HostPowerNeededReason, fmt.Sprintf("%s; its power is left as it is, because %v", r.silent(),
+				withheld)+r.wayOut())
+			return after(r.timings().Power), true
+		}
 		r.notFenced(infrav1.HostPoweringReason, fmt.Sprintf("%s; its power is left as it is, because %v", r.silent(),
 			withheld))
 		return after(r.timings().Next), true

@@ -32,6 +32,7 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/owner"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/reset"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/run"
+	controlplaneneeds "github.com/quoin-dev/cluster-api-provider-quoin/controllers/quoincontrolplane/needs"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/async"
 	"github.com/quoin-dev/cluster-api-provider-quoin/test/clienttest"
 )
@@ -539,7 +540,7 @@ func (w *world) restart() {
 	}
 	w.r = &Reconciler{
 		Client: w.client, APIReader: w.client, Provisioner: w.room, Calls: async.New(async.Options{}),
-		Power: w.bmc, PowerCalls: async.New(async.Options{}),
+		Power: w.bmc, PowerCalls: async.New(async.Options{}), NeedsPower: controlplaneneeds.Hosts{Reader: w.client}.Power,
 		Now: func() time.Time { return w.now }, jitter: func() float64 { return 0 },
 	}
 	w.t.Cleanup(w.r.Calls.Close)

@@ -100,6 +100,12 @@ func (r *Reconciler) claim(
 		v.obstacle = &obstacle{infrav1.MachineWaitingForControlPlaneReason, why}
 		return ctrl.Result{RequeueAfter: cmp.Or(again, time.Second)}, nil
 	}
+	if r.Withholds != nil {
+		if why, err := r.Withholds(ctx, v.machine); err != nil || why != "" {
+			v.obstacle = &obstacle{infrav1.MachineWaitingForControlPlaneReason, why}
+			return ctrl.Result{RequeueAfter: unseenRecheck}, err
+		}
+	}
 	// So are policies, which are often applied together with what they are for: what begins before one is seen begins
 	// beside its canary, outside of its windows.
 	if why, err := r.notAdmitted(ctx, r.APIReader, v); err != nil || why != "" {

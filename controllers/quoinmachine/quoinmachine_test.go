@@ -23,8 +23,10 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util/conditions"
 
+	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/quoincontrolplane/needs"
 	"github.com/quoin-dev/cluster-api-provider-quoin/test/clienttest"
 )
 
@@ -36,7 +38,8 @@ type world struct {
 }
 
 func newWorld(t *testing.T, objects ...client.Object) *world {
-	scheme := clienttest.Scheme(clusterv1.AddToScheme, corev1.AddToScheme, infrav1.AddToScheme, quoinv1.AddToScheme)
+	scheme := clienttest.Scheme(clusterv1.AddToScheme, corev1.AddToScheme, infrav1.AddToScheme, quoinv1.AddToScheme,
+		controlplanev1.AddToScheme)
 	w := &world{t: t, g: NewWithT(t)}
 	builder := clienttest.Indexed(scheme)
 	w.client = builder.WithObjects(objects...).
@@ -46,7 +49,7 @@ func newWorld(t *testing.T, objects ...client.Object) *world {
 		WithIndex(&infrav1.QuoinHost{}, infrav1.HostConsumerNameField, consumer(func(ref *infrav1.ConsumerReference) string {
 			return ref.Name
 		})).Build()
-	w.r = &Reconciler{Client: w.client, APIReader: w.client}
+	w.r = &Reconciler{Client: w.client, APIReader: w.client, Withholds: needs.Hosts{Reader: w.client}.Absence}
 	return w
 }
 

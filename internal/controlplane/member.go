@@ -19,6 +19,22 @@ func ReadingAge(etcd *controlplanev1.EtcdStatus, now time.Time) time.Duration {
 	return now.Sub(etcd.ObservedTime.Time).Abs()
 }
 
+// ReadingMaxAge is how old a membership in status may be to judge by it what takes a member away. The control plane
+// reads its members at least once a minute while etcd answers.
+const ReadingMaxAge = 3 * time.Minute
+
+// MembershipFrom is etcd as its control plane last read it and status shows it; not known before that.
+func MembershipFrom(etcd *controlplanev1.EtcdStatus, now time.Time) quorum.Membership {
+	if etcd == nil || len(etcd.Members) == 0 || etcd.ObservedTime.IsZero() {
+		return quorum.Membership{Problem: "the control plane has not read it yet"}
+	}
+	membership := quorum.Membership{Known: true, Agreed: ptr.Deref(etcd.Agreed, false), Age: ReadingAge(etcd, now)}
+	for _, read := range etcd.Members {
+		membership.Members = append(membership.Members, MemberFrom(read))
+	}
+	return membership
+}
+
 // MemberFrom is a member of etcd as status shows it. Its State with quorum.Forever is that in which it was read.
 func MemberFrom(read controlplanev1.EtcdMember) quorum.Member {
 	id, _ := strconv.ParseUint(read.ID, 16, 64) // as it was written

@@ -38,3 +38,23 @@ func TestReadingAge(t *testing.T) {
 		g.Expect(ReadingAge(read, now)).To(Equal(max(ago, -ago)))
 	}
 }
+
+func TestMembershipIsReadFromStatus(t *testing.T) {
+	g := NewWithT(t)
+	now := time.Date(2026, 11, 23, 8, 0, 0, 0, time.UTC)
+	members := []controlplanev1.EtcdMember{{Name: "n1", ID: "1f", Machine: "m1", Healthy: ptr.To(true)}}
+	for why, unread := range map[string]*controlplanev1.EtcdStatus{
+		"never":        nil,
+		"no member":    {ObservedTime: metav1.NewTime(now)},
+		"no time":      {Members: members},
+		"nothing said": {},
+	} {
+		g.Expect(MembershipFrom(unread, now).Known).To(BeFalse(), why)
+	}
+	read := MembershipFrom(&controlplanev1.EtcdStatus{Members: members, Agreed: ptr.To(true),
+		ObservedTime: metav1.NewTime(now.Add(-time.Minute))}, now)
+	g.Expect(read.Known && read.Agreed).To(BeTrue())
+	g.Expect(read.Age).To(Equal(time.Minute))
+	g.Expect(read.Members).To(HaveLen(1))
+	g.Expect(read.Members[0].ID).To(Equal(uint64(0x1f)))
+}

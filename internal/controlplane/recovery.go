@@ -128,6 +128,17 @@ func ReadRecoveryRecord(text, id string) RecoveryRecord {
 	return RecoveryRecord{ID: id, State: RecoveryVoid}
 }
 
+// RecoveryUnderWay is the id of the recovery that the control plane is in; empty when none has begun that it asks for.
+// Until it is over nobody may join: the survivor answers as a cluster of one before those given up are gone.
+func RecoveryUnderWay(of *controlplanev1.QuoinControlPlane) string {
+	wanted := of.Spec.Recovery
+	if wanted == nil ||
+		ReadRecoveryRecord(of.Annotations[controlplanev1.RecoveryAnnotation], wanted.ID).State != RecoveryBegun {
+		return ""
+	}
+	return wanted.ID
+}
+
 // RecoveryHost is what is known of the host of a Machine.
 type RecoveryHost struct {
 	// Name of the host, as a person writes it to kubectl, with its namespace and kind; where it has no object, of the

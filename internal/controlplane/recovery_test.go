@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	. "github.com/onsi/gomega"
+
+	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
 )
 
 func TestARecordOfARecoveryThatCannotBeReadForbidsIt(t *testing.T) {
@@ -56,5 +58,21 @@ func TestARecoveryHoldsTheDataThatItBeganWith(t *testing.T) {
 		"{": false, "": false,
 	} {
 		g.Expect(ReadRecoveryRecord(text, "r1").Holds("m", "s")).To(Equal(want), text)
+	}
+}
+
+func TestWhichRecoveryIsUnderWay(t *testing.T) {
+	g := NewWithT(t)
+	controlPlane := &controlplanev1.QuoinControlPlane{}
+	under := func(record string) string {
+		controlPlane.Annotations = map[string]string{controlplanev1.RecoveryAnnotation: record}
+		return RecoveryUnderWay(controlPlane)
+	}
+	g.Expect(under(`{"id":"r1","state":"Begun"}`)).To(BeEmpty(), "nobody asks for it any more")
+	controlPlane.Spec.Recovery = &controlplanev1.EtcdRecovery{ID: "r1"}
+	g.Expect(under(`{"id":"r1","state":"Begun"}`)).To(Equal("r1"))
+	for _, record := range []string{"", `{"id":"r0","state":"Begun"}`, `{"id":"r1","state":"Fetching"}`,
+		`{"id":"r1","state":"Complete"}`, `{"id":"r1","state":"Void"}`} {
+		g.Expect(under(record)).To(BeEmpty(), record)
 	}
 }

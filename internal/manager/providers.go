@@ -22,6 +22,7 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/preflightcheck"
 	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/quoincluster"
 	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/quoincontrolplane"
+	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/quoincontrolplane/needs"
 	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/quoinhost"
 	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/quoinmachine"
 	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/quoinmachinetemplate"
@@ -134,11 +135,13 @@ func infrastructure(
 	mgr ctrl.Manager, o *Options, connector *hostaccess.Connector, rules *egress.Rules,
 	clusterCache clustercache.ClusterCache,
 ) controllers {
+	needed := needs.Hosts{Reader: mgr.GetAPIReader()}
 	return controllers{
 		{&quoinhost.Reconciler{
 			Client:           mgr.GetClient(),
 			APIReader:        mgr.GetAPIReader(),
 			Connector:        connector,
+			NeedsPower:       needed.Power,
 			Egress:           rules,
 			BundleKeys:       o.bundleKeys(),
 			WatchFilterValue: o.WatchFilter,
@@ -147,6 +150,7 @@ func infrastructure(
 		{&quoinmachine.Reconciler{
 			Client:           mgr.GetClient(),
 			APIReader:        mgr.GetAPIReader(),
+			Withholds:        needed.Absence,
 			ClusterCache:     clusterCache,
 			Hosts:            connector,
 			WatchFilterValue: o.WatchFilter,

@@ -132,6 +132,17 @@ func (m Membership) count(healthy func(Member) bool) Count {
 	return c
 }
 
+// StandsWithout reports whether a quorum confirmed the list and still stays when the host of this Machine is off, with
+// its member in the list. Where no member is known to be the Machine's, those that no Machine is known to run may be.
+func (m Membership) StandsWithout(machine string) bool {
+	runs := machine
+	if !slices.ContainsFunc(m.Members, func(member Member) bool { return member.Machine == machine }) {
+		runs = ""
+	}
+	others := m.count(func(member Member) bool { return member.Healthy && member.Machine != runs })
+	return m.Agreed && others.Quorate()
+}
+
 // Member with an ID.
 func (m Membership) Member(id uint64) (Member, bool) {
 	for _, member := range m.Members {

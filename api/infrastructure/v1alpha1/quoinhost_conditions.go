@@ -162,6 +162,9 @@ const (
 	HostNotFencedReason = "NotFenced"
 	// HostDomainLostReason: many hosts of the failure domain fell silent together; none of them is given up meanwhile.
 	HostDomainLostReason = "FailureDomainLost"
+	// HostPowerNeededReason: whoever has a hook on the Machine needs its host to run, as a control plane does whose
+	// etcd has no quorum without the member there. The power is left as it is.
+	HostPowerNeededReason = "PowerNeeded"
 	// HostPoweringReason: the BMC was told to change the power, and that is being read back.
 	HostPoweringReason = "Powering"
 	// HostBMCVerifiedReason: the BMC answered for this host.

@@ -42,18 +42,7 @@ type departure struct {
 func membershipOf(
 	of *controlplanev1.QuoinControlPlane, machines collections.Machines, now time.Time,
 ) quorum.Membership {
-	status := of.Status.Etcd
-	if status == nil || len(status.Members) == 0 || status.ObservedTime.IsZero() {
-		return quorum.Membership{Problem: "the control plane has not read it yet"}
-	}
-	membership := quorum.Membership{
-		Known:  true,
-		Agreed: ptr.Deref(status.Agreed, false),
-		Age:    controlplane.ReadingAge(status, now),
-	}
-	for _, read := range status.Members {
-		membership.Members = append(membership.Members, controlplane.MemberFrom(read))
-	}
+	membership := controlplane.MembershipFrom(of.Status.Etcd, now)
 	var holders []quorum.Holder
 	for _, machine := range machines {
 		// Nobody is held here: of Machines that are deleted together, each is judged without those before it.
@@ -133,7 +122,7 @@ func (d *departure) judge() quorum.Verdict {
 	}
 	// Lowered, also when a host is free: then the hook before the drain lets a replacement vote first. What is asked here
 	// is whether that, or a member less meanwhile, is possible at all.
-	terms := quorum.ToBeDeleted(int(ptr.Deref(d.controlPlane.Spec.Replicas, 1)), membershipMaxAge)
+	terms := quorum.ToBeDeleted(int(ptr.Deref(d.controlPlane.Spec.Replicas, 1)), controlplane.ReadingMaxAge)
 	verdict := quorum.JudgeOneOf(d.membership, d.members(), d.leavingUnknown(), terms)
 	if verdict.Reason != quorum.ReasonLastMember || !d.holdsOnlyVote() {
 		return verdict

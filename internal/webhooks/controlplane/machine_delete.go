@@ -33,10 +33,6 @@ import (
 
 const machineDeletionPath = "/validate-deletion-cluster-x-k8s-io-v1beta2-machine"
 
-// membershipMaxAge is how old a reading of etcd may be to judge a deletion by. The control plane reads its members at
-// least once a minute, so an older one means that etcd does not answer, or that nobody asks.
-const membershipMaxAge = 3 * time.Minute
-
 // The webhook is called for no other Machines than those of config/control-plane-quoin/match_conditions.yaml.
 //
 // +kubebuilder:webhook:verbs=delete,path=/validate-deletion-cluster-x-k8s-io-v1beta2-machine,mutating=false,failurePolicy=fail,matchPolicy=Equivalent,groups=cluster.x-k8s.io,resources=machines,versions=v1beta2,name=deletion.machine.controlplane.quoin.cluster.x-k8s.io,sideEffects=NoneOnDryRun,timeoutSeconds=10,admissionReviewVersions=v1

@@ -50,13 +50,13 @@ func validateRecovery(
 			fmt.Sprintf("Machine %s is the one that survives: name the others", wanted.Machine)))
 	}
 	if etcd := after.Status.Etcd; etcd != nil && ptr.Deref(etcd.Agreed, false) &&
-		controlplane.ReadingAge(etcd, now) < membershipMaxAge {
+		controlplane.ReadingAge(etcd, now) < controlplane.ReadingMaxAge {
 		reasons = append(reasons, field.Forbidden(path,
 			fmt.Sprintf("etcd had a quorum of %d voters at %s, and a recovery throws data away: "+
 				"ask for one only while Available is False with the reason QuorumLost, or, when no member answers at all, %s "+
 				"after that reading; to replace Machines, annotate "+
 				"them with cluster.x-k8s.io/remediate-machine", ptr.Deref(etcd.Voters, 0), etcd.ObservedTime.UTC().
-				Format(time.RFC3339), membershipMaxAge)))
+				Format(time.RFC3339), controlplane.ReadingMaxAge)))
 	}
 	return reasons
 }

@@ -25,6 +25,7 @@ import (
 
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh"
 	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/quoincluster"
+	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/quoincontrolplane/needs"
 	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/quoinhost"
 	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/quoinmachine"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/fieldindex"
@@ -129,8 +130,9 @@ func (p *Plane) Run(ctx context.Context, o Options) (*Manager, error) {
 	if o.Workers == 0 {
 		o.Workers = 20
 	}
+	needed := needs.Hosts{Reader: mgr.GetAPIReader()}
 	hosts := &quoinhost.Reconciler{Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Connector: m.connector,
-		Timings: quickerHosts(o.Haste)}
+		NeedsPower: needed.Power, Timings: quickerHosts(o.Haste)}
 	if o.Adjust != nil {
 		o.Adjust(hosts)
 	}
@@ -141,7 +143,7 @@ func (p *Plane) Run(ctx context.Context, o Options) (*Manager, error) {
 	if err := hosts.SetupWithManager(ctx, mgr, beside(o.Workers)); err != nil {
 		return nil, err
 	}
-	machines := &quoinmachine.Reconciler{Client: mgr.GetClient(), APIReader: mgr.GetAPIReader()}
+	machines := &quoinmachine.Reconciler{Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Withholds: needed.Absence}
 	if err := machines.SetupWithManager(ctx, mgr, beside(o.Workers)); err != nil {
 		return nil, err
 	}

@@ -1,0 +1,84 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package needs tells those who have hosts, and know nothing of etcd, what control planes need of these.
+package needs
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
+)
+
+// Hosts are what control planes need of the hosts of their Machines.
+type Hosts struct {
+	// Reader asks the API server itself, because a cache may be behind.
+	Reader client.Reader
+}
+
+// Power says why a silent host of this Machine, which is being deleted, is to keep its power; empty when it need not.
+// The Machine was let go to be drained, but another member may die before its own is out of the list, and a host that
+// nobody reaches over SSH may well vote. Its member is out once the control plane's last hook is off the Machine.
+func (n Hosts) Power(ctx context.Context, of *clusterv1.Machine, now time.Time) (why string, err error) {
+	machine := &clusterv1.Machine{}
+	if err := n.Reader.Get(ctx, client.ObjectKeyFromObject(of), machine); err != nil {
+		return "", client.IgnoreNotFound(err)
+	}
+	controlPlane, err := n.controlPlane(ctx, machine)
+	_, guarded := machine.Annotations[controlplanev1.PreTerminateHookAnnotation]
+	if err != nil || controlPlane == nil || !guarded ||
+		controlPlane.Spec.KubeadmConfigSpec.ClusterConfiguration.Etcd.External.IsDefined() {
+		return "", err
+	}
+	membership := controlplane.MembershipFrom(controlPlane.Status.Etcd, now)
+	if membership.Age <= controlplane.ReadingMaxAge && membership.StandsWithout(machine.Name) {
+		return "", nil
+	}
+	read := "has not read it yet"
+	if etcd := controlPlane.Status.Etcd; etcd != nil {
+		read = "read it at " + etcd.ObservedTime.UTC().Format(time.RFC3339)
+	}
+	return fmt.Sprintf("its etcd member is not removed yet, and by what is known the others have no quorum without it "+
+		"(QuoinControlPlane %s %s; its condition EtcdClusterHealthy says more): mend those, or bring this host back",
+		client.ObjectKeyFromObject(controlPlane), read), nil
+}
+
+// Absence says why this Machine is not to have a host now; empty when it may. While etcd is recovered, one that claimed
+// a host and joined would be given up with the others, by a cluster that it votes in, and the recovery would wait for
+// it.
+func (n Hosts) Absence(ctx context.Context, of *clusterv1.Machine) (why string, err error) {
+	controlPlane, err := n.controlPlane(ctx, of)
+	if err != nil || controlPlane == nil {
+		return "", err
+	}
+	id := controlplane.RecoveryUnderWay(controlPlane)
+	if id == "" {
+		return "", nil
+	}
+	return fmt.Sprintf("recovery %s of etcd is under way, and nobody joins before it is over: condition Recovering of "+
+		"QuoinControlPlane %s says how far it came", id, client.ObjectKeyFromObject(controlPlane)), nil
+}
+
+// controlPlane of a Machine; nil when it has none of ours, or that is gone.
+func (n Hosts) controlPlane(ctx context.Context, of *clusterv1.Machine) (*controlplanev1.QuoinControlPlane, error) {
+	owner := metav1.GetControllerOf(of)
+	if owner == nil || owner.Kind != "QuoinControlPlane" {
+		return nil, nil
+	}
+	controlPlane := &controlplanev1.QuoinControlPlane{}
+	key := client.ObjectKey{Namespace: of.Namespace, Name: owner.Name}
+	if err := n.Reader.Get(ctx, key, controlPlane); err != nil {
+		if client.IgnoreNotFound(err) == nil {
+			return nil, nil
+		}
+		return nil, fmt.Errorf("reading QuoinControlPlane %s: %w", key, err)
+	}
+	return controlPlane, nil
+}
