@@ -44,7 +44,7 @@ func (r *Reconciler) notAdmitted(ctx context.Context, reader client.Reader, v *o
 	}
 	pool := &clusterv1.MachineDeployment{}
 	err := reader.Get(ctx, client.ObjectKey{Namespace: v.machine.Namespace, Name: name}, pool)
-	if apierrors.IsNotFound(err) || err == nil && !pool.DeletionTimestamp.IsZero() {
+	if apierrors.IsNotFound(err) || err == nil && !rollout.Leads(v.cluster.Name, pool) {
 		return "", nil
 	}
 	if err != nil {

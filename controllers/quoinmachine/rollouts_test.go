@@ -36,6 +36,9 @@ func rolledOut(t *testing.T) (*world, *quoinv1.RolloutPolicy) {
 	machine.Labels = map[string]string{clusterv1.ClusterNameLabel: "c1", clusterv1.MachineDeploymentNameLabel: "blue"}
 	quoinMachine.Labels = map[string]string{clusterv1.ClusterNameLabel: "c1"}
 	blue := &clusterv1.MachineDeployment{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "blue"}}
+	blue.Spec.ClusterName = "c1"
+	blue.Spec.Template.Spec.InfrastructureRef = clusterv1.ContractVersionedObjectReference{
+		APIGroup: infrav1.GroupVersion.Group, Kind: "QuoinMachineTemplate", Name: "blue"}
 	policy := &quoinv1.RolloutPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "workers"}}
 	policy.Spec.ClusterName = "c1"
 	policy.Status.MachineDeployments = []quoinv1.RolloutProgress{{Name: "blue", Message: "MachineDeployment amber comes first"}}
@@ -91,6 +94,18 @@ func TestNothingWaitsForAPolicyThatIsGone(t *testing.T) {
 	w, policy := rolledOut(t)
 	w.waitsForRollout("amber comes first")
 	w.g.Expect(w.client.Delete(t.Context(), policy)).To(Succeed())
+	w.claims()
+}
+
+// A MachineDeployment whose next Machines come from another provider is none that a policy leads: nobody would ever
+// admit what its old MachineSet makes anew.
+func TestNothingWaitsForAPolicyThatDoesNotLeadItsPool(t *testing.T) {
+	w, _ := rolledOut(t)
+	w.waitsForRollout("amber comes first")
+	blue := &clusterv1.MachineDeployment{}
+	w.g.Expect(w.client.Get(t.Context(), client.ObjectKey{Namespace: "team", Name: "blue"}, blue)).To(Succeed())
+	blue.Spec.Template.Spec.InfrastructureRef.Kind = "OtherMachineTemplate"
+	w.g.Expect(w.client.Update(t.Context(), blue)).To(Succeed())
 	w.claims()
 }
 

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/util"
 	"sigs.k8s.io/cluster-api/util/conditions"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -37,6 +38,14 @@ type spares struct {
 	promised map[types.UID]bool
 	// wanting says why no host was found, by QuoinMachine.
 	wanting map[string]string
+	// rivals are all Machines that find no host, whatever Cluster they are of.
+	rivals []rival
+}
+
+// rival is a Machine that finds no host, and what it asks of one.
+type rival struct {
+	rollout.Rival
+	request placement.Request
 }
 
 // spares reads which QuoinMachines find no host, with the given reader where some do. The hosts are read as well then:
@@ -55,7 +64,62 @@ func (r *Reconciler) spares(
 		return nil, fmt.Errorf("list the QuoinMachines of Cluster %s: %w", client.ObjectKeyFromObject(cluster), err)
 	}
 	s.take(live.Items)
+	if err := r.findRivals(ctx, cluster, s); err != nil {
+		return nil, err
+	}
 	return s, r.readHosts(ctx, reader, s)
+}
+
+// findRivals reads who else finds no host: a host that becomes free is claimed by whoever comes first.
+func (r *Reconciler) findRivals(ctx context.Context, cluster *clusterv1.Cluster, s *spares) error {
+	all := &infrav1.QuoinMachineList{}
+	if err := r.Client.List(ctx, all, client.UnsafeDisableDeepCopy); err != nil {
+		return fmt.Errorf("list QuoinMachines: %w", err)
+	}
+	for i := range all.Items {
+		infra := &all.Items[i]
+		if findsNoHost(infra) == "" || !infra.DeletionTimestamp.IsZero() {
+			continue
+		}
+		machine, err := util.GetOwnerMachine(ctx, r.Client, infra.ObjectMeta)
+		if err != nil {
+			return fmt.Errorf("read the Machine of QuoinMachine %s: %w", client.ObjectKeyFromObject(infra), err)
+		}
+		if machine == nil || !machine.DeletionTimestamp.IsZero() {
+			continue
+		}
+		request := requestOf(machine, infra)
+		if request == nil {
+			continue
+		}
+		request.Worker = !util.IsControlPlaneMachine(machine)
+		one := rival{rollout.Rival{Machine: client.ObjectKeyFromObject(machine).String()}, *request}
+		if machine.Namespace == cluster.Namespace && machine.Spec.ClusterName == cluster.Name {
+			one.Pool = machine.Labels[clusterv1.MachineDeploymentNameLabel]
+		}
+		s.rivals = append(s.rivals, one)
+	}
+	return nil
+}
+
+// findsNoHost is what a QuoinMachine says that finds no host; empty when it has one, or waits for something else.
+func findsNoHost(machine *infrav1.QuoinMachine) string {
+	claimed := conditions.Get(machine, infrav1.MachineHostClaimedCondition)
+	if machine.Spec.ProviderID != "" || claimed == nil || claimed.Reason != infrav1.MachineNoMatchingHostReason {
+		return ""
+	}
+	return claimed.Message
+}
+
+// rivalsFor are those outside of the pool that could have the host once it is left.
+func (s *spares) rivalsFor(pool string, host placement.Host) []rollout.Rival {
+	var rivals []rollout.Rival
+	for _, other := range s.rivals {
+		if other.Pool != pool && placement.Returning(other.request, host) {
+			rivals = append(rivals, other.Rival)
+		}
+	}
+	return rivals
 }
 
 // readHosts reads the hosts, once.
@@ -83,9 +147,8 @@ func (s *spares) take(machines []infrav1.QuoinMachine) {
 	for i := range machines {
 		machine := &machines[i]
 		s.machines[machine.Name] = machine
-		claimed := conditions.Get(machine, infrav1.MachineHostClaimedCondition)
-		if machine.Spec.ProviderID == "" && claimed != nil && claimed.Reason == infrav1.MachineNoMatchingHostReason {
-			s.wanting[machine.Name] = claimed.Message
+		if why := findsNoHost(machine); why != "" {
+			s.wanting[machine.Name] = why
 		}
 	}
 }
@@ -111,7 +174,11 @@ func (s *spares) of(pool *rollout.Pool, machines map[string]*clusterv1.Machine) 
 	for i := range pool.Machines {
 		infra := machines[pool.Machines[i].Name].Spec.InfrastructureRef.Name
 		host := s.hostOf(s.machines[infra])
-		pool.Machines[i].Returns = host != nil && placement.Returning(*request, placement.HostOf(host))
+		if host == nil || !placement.Returning(*request, placement.HostOf(host)) {
+			continue
+		}
+		pool.Machines[i].Returns = true
+		pool.Machines[i].Rivals = s.rivalsFor(pool.Name, placement.HostOf(host))
 	}
 	for i := range s.hosts {
 		if s.comes(*request, &s.hosts[i]) {

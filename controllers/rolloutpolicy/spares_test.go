@@ -137,6 +137,36 @@ func TestAReservedHostDoesNotHelpAWorker(t *testing.T) {
 	w.Expect(w.leaving()).To(ConsistOf("old-1"), w.poolMessage())
 }
 
+// Whoever comes first claims a host that becomes free. A Machine that waits for one and gives none back must not get
+// that of a Machine which was deleted for another one, in this Cluster or in another.
+func TestAHostThatAnotherOneWouldTakeIsNotFreed(t *testing.T) {
+	for name, in := range map[string]string{"of the Cluster": namespace, "of another Cluster": "elsewhere"} {
+		t.Run(name, func(t *testing.T) {
+			machine, infra := machineOf("rival", "v2"), hostedBy("rival", "")
+			machine.Namespace, infra.Namespace = in, in
+			machine.Labels = map[string]string{clusterv1.ClusterNameLabel: machine.Spec.ClusterName,
+				clusterv1.MachineDeploymentNameLabel: "amber"}
+			machine.OwnerReferences = nil
+			infra.OwnerReferences = []metav1.OwnerReference{{APIVersion: clusterv1.GroupVersion.String(), Kind: "Machine",
+				Name: "rival", UID: machine.UID}}
+			infra.Spec.HostNamespaces = []string{namespace}
+			conditions.Set(infra, metav1.Condition{Type: infrav1.MachineHostClaimedCondition, Status: metav1.ConditionFalse,
+				Reason: infrav1.MachineNoMatchingHostReason, Message: "no free host matches: 2 in use"})
+			w := withoutSpare(t, quoinv1.RolloutWithoutSpareRemoveFirst, machine, infra)
+			for i := range 2 {
+				host := &infrav1.QuoinHost{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("host-", i)}}
+				w.adjust(host, func() { host.Spec.ConsumerNamespaces = []string{"*"} })
+			}
+			w.reconcile()
+			w.Expect(w.leaving()).To(BeEmpty())
+			w.Expect(w.poolMessage()).To(ContainSubstring("Machine " + in + "/rival finds no host either"))
+			w.Expect(w.client.Delete(t.Context(), infra.DeepCopy())).To(Succeed())
+			w.reconcile()
+			w.Expect(w.leaving()).To(ConsistOf("old-0"), w.poolMessage())
+		})
+	}
+}
+
 // Hosts that the new Machine could not have stay with their Machines.
 func TestAHostThatDoesNotHelpIsNotFreed(t *testing.T) {
 	w := withoutSpare(t, quoinv1.RolloutWithoutSpareRemoveFirst)

@@ -23,10 +23,11 @@ const spareRecheck = time.Minute
 // when the new Machine is Available (reconcileDeadlockBreaker in machinedeployment_rollout_rollingupdate.go).
 func (p *planner) removeFirst(pool *rules) {
 	// One that a rollout deletes itself left a host already.
-	if pool.OnDelete || !pool.consents || !slices.ContainsFunc(pool.Machines, Machine.findsNone) {
+	if pool.OnDelete || !pool.consents || !slices.ContainsFunc(pool.Machines, Machine.findsNone) ||
+		comesAnyway(pool) != "" {
 		return
 	}
-	if victim, _, _ := p.leavesFirst(pool); victim != nil && !pool.unguarded(victim) {
+	if victim, _ := p.leavesFirst(pool); victim != nil && !pool.unguarded(victim) {
 		p.result.Decisions = append(p.result.Decisions, Decision{Pool: pool.Name, Machine: victim.Name, Action: Delete,
 			Reason: NoSpare, Message: "no host is free, and whenNoSpare is RemoveFirst: one Machine is missing until a new " +
 				"one counts"})
@@ -159,15 +160,17 @@ func RemovesFirst(policy *quoinv1.RolloutPolicySpec, pool Pool) (bool, error) {
 
 // noSpare says what a new Machine that finds no host waits for.
 func (p *planner) noSpare(pool *rules, m Machine) (Reason, string) {
-	why := ""
-	if !pool.OnDelete && pool.consents {
+	why, comes := "", comesAnyway(pool)
+	if comes != "" || !pool.OnDelete && pool.consents {
 		p.again(spareRecheck)
-		victim, comes, not := p.leavesFirst(pool)
-		switch {
-		case victim != nil:
+	}
+	if comes != "" {
+		return Provisioning, fmt.Sprintf("%s. %s", m.NoHost, comes)
+	}
+	if !pool.OnDelete && pool.consents {
+		victim, not := p.leavesFirst(pool)
+		if victim != nil {
 			return Provisioning, fmt.Sprintf("%s. Machine %s is deleted first, as whenNoSpare says", m.NoHost, victim.Name)
-		case comes != "":
-			return Provisioning, fmt.Sprintf("%s. %s", m.NoHost, comes)
 		}
 		why = "whenNoSpare is RemoveFirst, but " + not
 	}
@@ -223,31 +226,38 @@ func fewer(pool *rules) string {
 	return fmt.Sprintf(", or set %s to %d%s", pool.replicasOf(), to, why)
 }
 
-// leavesFirst is the outdated Machine that makes room for a new one that finds no host; nil when a host comes anyway,
-// or when something speaks against it. It is the one that would be next with a spare.
-func (p *planner) leavesFirst(pool *rules) (victim *Machine, comes, why string) {
+// leavesFirst is the outdated Machine that makes room for a new one that finds no host; nil when something speaks
+// against it. It is the one that would be next with a spare.
+func (p *planner) leavesFirst(pool *rules) (victim *Machine, why string) {
 	if pool.off() {
-		return nil, "", pool.whileOff()
-	}
-	if comes = comesAnyway(pool); comes != "" {
-		return nil, comes, ""
+		return nil, pool.whileOff()
 	}
 	// What would hold one more Machine holds this as well, but for the limits, which the new Machine has passed.
 	if reason, says := p.holds(pool, &room{}); reason != "" {
-		return nil, "", says
+		return nil, says
 	}
-	if victim = pool.makesRoom(); victim == nil {
+	rival := ""
+	victim = pool.makesRoom(func(m *Machine) bool {
+		other := p.rivalOf(m)
+		rival = cmp.Or(rival, other)
+		return other == ""
+	})
+	switch {
+	case victim == nil && rival != "":
+		return nil, fmt.Sprintf("Machine %s finds no host either and could take the one that becomes free, and nothing "+
+			"would bring this pool another one: add a host, or have fewer replicas there", rival)
+	case victim == nil:
 		why = "none of its outdated Machines has a host that the new one could have: add a host"
 		if pool.frees(pool.DoneOf) {
 			why += fewer(pool)
 		}
-		return nil, "", why
+		return nil, why
 	}
 	have, least := pool.inService(), pool.Replicas
 	if !victim.inService() {
 		least-- // it is missing already
 	} else if have-1 < pool.least {
-		return nil, "", fmt.Sprintf("minAvailable asks for %d of %d Machines: add a host, or lower it", pool.least,
+		return nil, fmt.Sprintf("minAvailable asks for %d of %d Machines: add a host, or lower it", pool.least,
 			pool.Replicas)
 	}
 	if have < least {
@@ -256,25 +266,41 @@ func (p *planner) leavesFirst(pool *rules) (victim *Machine, comes, why string) 
 		if have-least >= pool.DoneOf-pool.Replicas {
 			why += fewer(pool) // enough for so many
 		}
-		return nil, "", why
+		return nil, why
 	}
-	return victim, "", ""
+	return victim, ""
+}
+
+// rivalOf names a Machine of another pool, or of another Cluster, that finds no host and could have that of this one;
+// empty when there is none. One of a pool whose outdated Machines leave theirs gives a host back.
+func (p *planner) rivalOf(m *Machine) string {
+	for _, rival := range m.Rivals {
+		pool := slices.IndexFunc(p.Pools, func(pool Pool) bool { return pool.Name == rival.Pool })
+		if pool < 0 || !p.Pools[pool].hasOutdated() {
+			return rival.Machine
+		}
+	}
+	return ""
 }
 
 // comesAnyway says which host the new Machine can have in a while; empty when there is none.
 func comesAnyway(pool *rules) string {
+	if pool.off() {
+		return "" // nothing leaves its host
+	}
+	exchanged := slices.ContainsFunc(pool.Machines, func(m Machine) bool { return m.stage() == outdated && m.Hosted })
 	for _, m := range pool.Machines {
 		switch {
 		case m.stage() == leaves && m.Hosted:
 			return fmt.Sprintf("Machine %s leaves its host", m.Name)
-		case m.stage() == inFlight && !m.findsNone():
+		case m.stage() == inFlight && !m.findsNone() && exchanged:
 			return fmt.Sprintf("Machine %s is on its way, and frees a host when it counts", m.Name)
 		}
 	}
 	switch {
 	case pool.Coming > 0:
 		return fmt.Sprintf("Hosts that it can have, %d, are free, being prepared or left", pool.Coming)
-	case pool.Stock.Unavailable > 0 && pool.frees(pool.Replicas):
+	case !pool.OnDelete && pool.Stock.Unavailable > 0 && exchanged && pool.frees(pool.Replicas):
 		return "Cluster API deletes one, because maxUnavailable of the MachineDeployment is not 0"
 	}
 	return ""

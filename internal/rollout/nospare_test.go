@@ -294,6 +294,31 @@ func TestWhatANewMachineWithoutAHostWaitsFor(t *testing.T) {
 		}, "no free host. Machine blue-2 is on its way, and frees a host when it counts"},
 		"hosts are prepared": {func(p *Pool, _ *quoinv1.RolloutPolicySpec) { p.Coming = 1 },
 			"no free host. Hosts that it can have, 1, are free, being prepared or left"},
+		"nobody consents, and one leaves its host": {func(p *Pool, policy *quoinv1.RolloutPolicySpec) {
+			policy.WhenNoSpare, p.Machines[1].Deleting = "", true
+		}, "no free host. Machine blue-2 leaves its host"},
+		"nothing is replaced, and one leaves its host": {func(p *Pool, policy *quoinv1.RolloutPolicySpec) {
+			policy.WhenNoSpare, p.Machines = "", p.Machines[2:]
+			p.Machines[0].Outdated, p.Machines[0].Deleting = false, true
+		}, "no free host. Machine blue-3 leaves its host"},
+		"nothing is replaced, and another one is on its way": {func(p *Pool, policy *quoinv1.RolloutPolicySpec) {
+			policy.WhenNoSpare, p.Machines, p.Replicas = "", p.Machines[2:], 2
+			p.Machines[0].Outdated, p.Machines[0].Joined = false, false
+		}, "no free host, since 2026-11-23T08:00:00Z. Add a host, or set replicas of MachineDeployment blue to 1"},
+		"another one could take the host": {func(p *Pool, _ *quoinv1.RolloutPolicySpec) {
+			for i := range 3 {
+				p.Machines[i].Rivals = []Rival{{"team/amber-4", "amber"}, {"team/red-1", "red"}}
+			}
+		}, but + "Machine team/red-1 finds no host either and could take the one that becomes free, and nothing would " +
+			"bring this pool another one: add a host, or have fewer replicas there"},
+		"another one could take one of the hosts": {func(p *Pool, _ *quoinv1.RolloutPolicySpec) {
+			p.Machines[1].Rivals = []Rival{{"team/red-1", "red"}}
+		}, victim},
+		"another one could take the host, and gives one back": {func(p *Pool, _ *quoinv1.RolloutPolicySpec) {
+			for i := range 3 {
+				p.Machines[i].Rivals = []Rival{{"team/amber-4", "amber"}}
+			}
+		}, victim},
 		"a rollout deletes Machines itself": {func(p *Pool, _ *quoinv1.RolloutPolicySpec) { p.OnDelete = true },
 			"no free host, since 2026-11-23T08:00:00Z. Add a host"},
 		"nothing is replaced, and nothing counts": {func(p *Pool, _ *quoinv1.RolloutPolicySpec) {
@@ -311,7 +336,8 @@ func TestWhatANewMachineWithoutAHostWaitsFor(t *testing.T) {
 				Created: now})
 			policy := &quoinv1.RolloutPolicySpec{WhenNoSpare: quoinv1.RolloutWithoutSpareRemoveFirst}
 			c.change(&pool, policy)
-			result := Plan(State{Pools: []Pool{pool}}, policy, now)
+			pools := []Pool{pool, {Name: "amber", Machines: []Machine{{Name: "amber-1", Outdated: true}}}, {Name: "red"}}
+			result := Plan(State{Pools: pools}, policy, now)
 			for _, d := range result.Decisions {
 				if d.Machine == "blue-4" {
 					g.Expect(d.Message).To(Equal(c.says))
@@ -319,8 +345,8 @@ func TestWhatANewMachineWithoutAHostWaitsFor(t *testing.T) {
 				}
 			}
 			g.Expect(removes(result)).To(Equal(c.says == victim))
-			g.Expect(result.Again == time.Minute).To(Equal(policy.WhenNoSpare != "" && !pool.OnDelete),
-				"hosts are looked at again")
+			g.Expect(result.Again == time.Minute).To(Equal(policy.WhenNoSpare != "" && !pool.OnDelete ||
+				strings.HasSuffix(c.says, "leaves its host")), "hosts are looked at again")
 		})
 	}
 }

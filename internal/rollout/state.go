@@ -114,6 +114,10 @@ type Pool struct {
 	Room Room
 }
 
+// Rival is a Machine that finds no host. Machine is its name, with the namespace, and Pool its MachineDeployment, where
+// it is one of the Cluster's.
+type Rival struct{ Machine, Pool string }
+
 // Machine of a pool.
 type Machine struct {
 	Name    string
@@ -143,6 +147,8 @@ type Machine struct {
 	NoHost string
 	// Returns: when the Machine leaves its host, those of the pool that found none can have it.
 	Returns bool
+	// Rivals could have its host as well: Machines of other pools that find none.
+	Rivals []Rival
 	// Wanted: the control plane waits for a host, and could have that of the Machine.
 	Wanted bool
 	// Since is when Unhealthy became empty, or ceased to be; zero where that is not known.

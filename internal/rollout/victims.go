@@ -310,9 +310,9 @@ func (r *rules) next(gone map[*Machine]bool) *Machine {
 }
 
 // makesRoom is the Machine that leaves next of those whose host a new Machine that finds none can have; nil when there
-// are none.
-func (r *rules) makesRoom() *Machine {
-	old := slices.DeleteFunc(r.old(), func(m *Machine) bool { return m.stage() != outdated || !m.Returns })
+// are none. may says which of them come into question.
+func (r *rules) makesRoom(may func(*Machine) bool) *Machine {
+	old := slices.DeleteFunc(r.old(), func(m *Machine) bool { return m.stage() != outdated || !m.Returns || !may(m) })
 	if first := r.first(old); len(first) > 0 {
 		return foremost(first)
 	}
