@@ -157,7 +157,7 @@ func (r *reconciliation) cycle(ctx context.Context) result {
 	var refused *redfish.RefusedError
 	switch {
 	case !done:
-		r.notFenced(infrav1.HostPoweringReason, r.silent()+"; its power is being cycled, before it is given up")
+		r.powering("its power is being cycled, before it is given up")
 		return onEvent()
 	case err != nil && !errors.As(err, &refused):
 		return r.powerFailed(err)
@@ -183,7 +183,7 @@ func (r *reconciliation) fence(ctx context.Context) result {
 	}
 	switch {
 	case !done:
-		r.notFenced(infrav1.HostPoweringReason, r.silent()+"; it is being powered off")
+		r.powering("it is being powered off")
 		return onEvent()
 	case err != nil:
 		return r.powerFailed(err)
@@ -193,6 +193,13 @@ func (r *reconciliation) fence(ctx context.Context) result {
 	r.fenced(r.silent() + "; its BMC confirms that the power is off")
 	delete(r.host.Annotations, infrav1.PowerOffAnnotation)
 	return after(0)
+}
+
+// powering says what its BMC is told. That it may be told nothing stays said until it is done: it is asked each time.
+func (r *reconciliation) powering(what string) {
+	if !hasReason(r.host, infrav1.HostFencedCondition, infrav1.HostPowerNeededReason) {
+		r.notFenced(infrav1.HostPoweringReason, r.silent()+"; "+what)
+	}
 }
 
 // powerHeld keeps the power as it is while a person works at the host, and between two orders that fail.

@@ -426,8 +426,9 @@ func TestAHostWhoseVoteEtcdNeedsKeepsItsPower(t *testing.T) {
 		agreed   bool
 		age      time.Duration
 		external bool
-		// released: our last hook is off the Machine. unread: nobody has read the members.
-		released, unread bool
+		// released: our last hook is off the Machine. unread: nobody has read the members. together: another one was let go
+		// as well. lost: its member is given up in a recovery.
+		released, unread, together, lost bool
 	}
 	all := [3]bool{true, true, true}
 	for why, c := range map[string]struct {
@@ -442,6 +443,8 @@ func TestAHostWhoseVoteEtcdNeedsKeepsItsPower(t *testing.T) {
 		"nobody has looked at all":                 {state{unread: true}, false},
 		"another one died, and it is out already":  {state{healthy: [3]bool{true, true, false}, released: true}, true},
 		"nobody has looked, and etcd is elsewhere": {state{unread: true, external: true}, true},
+		"another one was let go with it":           {state{healthy: all, agreed: true, together: true}, false},
+		"its member was given up in a recovery":    {state{healthy: all, lost: true}, true},
 	} {
 		t.Run(why, func(t *testing.T) {
 			w := silentWorld(t, withBMC)
@@ -449,8 +452,16 @@ func TestAHostWhoseVoteEtcdNeedsKeepsItsPower(t *testing.T) {
 			if c.external {
 				controlPlane.Spec.KubeadmConfigSpec.ClusterConfiguration.Etcd.External.Endpoints = []string{"https://e"}
 			}
+			if c.lost {
+				controlPlane.Spec.Recovery = &controlplanev1.EtcdRecovery{ID: "r", Machine: "m2", GiveUp: []string{"m1", "m3"}}
+				controlPlane.Annotations = map[string]string{controlplanev1.RecoveryAnnotation: `{"id":"r","state":"Begun"}`}
+			}
 			w.create(controlPlane)
 			w.deletesVoter(!c.released)
+			other := &clusterv1.Machine{}
+			if w.object(other, "m2"); c.together {
+				w.g.Expect(w.client.Delete(context.Background(), other)).To(Succeed())
+			}
 			read := func(s state) {
 				w.object(controlPlane, "cp")
 				if controlPlane.Status.Etcd = nil; !s.unread {
@@ -471,12 +482,31 @@ func TestAHostWhoseVoteEtcdNeedsKeepsItsPower(t *testing.T) {
 			w.g.Expect(found.Reason).To(Equal(infrav1.HostPowerNeededReason))
 			w.g.Expect(found.Message).To(And(ContainSubstring("QuoinControlPlane team/cp"),
 				ContainSubstring(infrav1.AbandonAnnotation)))
+			if c.together {
+				return
+			}
 			w.until("fenced once the others are a quorum", func(h *infrav1.QuoinHost) bool {
 				read(state{healthy: all, agreed: true})
 				return h.Fenced()
 			})
 		})
 	}
+}
+
+// A boot may bring a vote back that nobody casts, and takes none away; to stay off would take it for good.
+func TestAHostWhoseVoteIsNotCastIsBootedWithoutAQuorum(t *testing.T) {
+	w := silentWorld(t, withBMC)
+	w.create(&controlplanev1.QuoinControlPlane{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "cp"}})
+	w.deletesVoter(true)
+	for range 100 {
+		controlPlane := &controlplanev1.QuoinControlPlane{}
+		w.object(controlPlane, "cp")
+		controlPlane.Status.Etcd = membership(false, w.now, [3]bool{false, true, false})
+		w.g.Expect(w.client.Update(context.Background(), controlPlane)).To(Succeed())
+		w.linger(1)
+	}
+	w.g.Expect(w.bmc.told()).To(Equal([]string{"cycle"}))
+	w.g.Expect(condition1(w.host(), infrav1.HostFencedCondition).Reason).To(Equal(infrav1.HostPowerNeededReason))
 }
 
 // Between the decision and the order another host is asked for its word, and another member may die.
@@ -516,11 +546,18 @@ func membership(agreed bool, at time.Time, healthy [3]bool) *controlplanev1.Etcd
 	return status
 }
 
-// deletesVoter deletes the Machine as one of QuoinControlPlane cp, whose drain was let go, and whose node is silent.
+// deletesVoter deletes the Machine as one of three of QuoinControlPlane cp, whose drain was let go, and whose node is
+// silent.
 func (w *world) deletesVoter(hooked bool) {
 	w.t.Helper()
+	for _, name := range []string{"m2", "m3"} {
+		_, _, other, _, _ := consumer(true)
+		other.Name, other.UID = name, types.UID(name)
+		w.create(other)
+	}
 	machine := &clusterv1.Machine{}
 	w.object(machine, "m1")
+	metav1.SetMetaDataLabel(&machine.ObjectMeta, clusterv1.MachineControlPlaneLabel, "")
 	machine.OwnerReferences = []metav1.OwnerReference{{APIVersion: controlplanev1.GroupVersion.String(),
 		Kind: "QuoinControlPlane", Name: "cp", UID: "cp", Controller: ptr.To(true)}}
 	if hooked {

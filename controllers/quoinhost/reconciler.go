@@ -60,8 +60,8 @@ type Reconciler struct {
 	// PowerCalls runs the orders to BMCs, apart from the calls with hosts; made by SetupWithManager when nil.
 	PowerCalls *async.Calls
 	// NeedsPower says why whoever has hooks on a Machine that is being deleted needs its silent host to keep its power;
-	// empty when nobody does. It is asked right before each order; nobody is when nil.
-	NeedsPower func(ctx context.Context, machine *clusterv1.Machine, now time.Time) (why string, err error)
+	// empty when nobody does. It is asked right before each order, to boot or to stay off; nobody is when nil.
+	NeedsPower func(ctx context.Context, machine *clusterv1.Machine, boots bool, now time.Time) (why string, err error)
 	// Egress rules which BMCs and servers of bundles are connected to; the Connector keeps the rules for hosts.
 	Egress *egress.Rules
 	// BundleKeys are the operator's, one of which has to have signed each bundle; none asks for nothing.

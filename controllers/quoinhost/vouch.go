@@ -216,7 +216,7 @@ func (r *reconciliation) changePower(ctx context.Context, op string,
 			if err := r.controller.powerDue(ctx, host); err != nil {
 				return err
 			}
-			return r.controller.powerNeeded(ctx, machine)
+			return r.controller.powerNeeded(ctx, machine, op == orderCycle)
 		})
 	})
 }
@@ -255,11 +255,11 @@ func (r *Reconciler) powerDue(ctx context.Context, agreed *infrav1.QuoinHost) er
 }
 
 // powerNeeded returns *withheldError while whoever has hooks on the Machine needs its host to run.
-func (r *Reconciler) powerNeeded(ctx context.Context, machine *clusterv1.Machine) error {
+func (r *Reconciler) powerNeeded(ctx context.Context, machine *clusterv1.Machine, boots bool) error {
 	if machine == nil || r.NeedsPower == nil {
 		return nil
 	}
-	why, err := r.NeedsPower(ctx, machine, r.Now())
+	why, err := r.NeedsPower(ctx, machine, boots, r.Now())
 	switch {
 	case err != nil:
 		return &withheldError{why: fmt.Sprintf("nobody knows whether it is needed: %v", err)}

@@ -101,9 +101,13 @@ func (r *Reconciler) claim(
 		return ctrl.Result{RequeueAfter: cmp.Or(again, time.Second)}, nil
 	}
 	if r.Withholds != nil {
-		if why, err := r.Withholds(ctx, v.machine); err != nil || why != "" {
+		why, err := r.Withholds(ctx, v.machine)
+		if err != nil {
+			return ctrl.Result{}, err
+		}
+		if why != "" {
 			v.obstacle = &obstacle{infrav1.MachineWaitingForControlPlaneReason, why}
-			return ctrl.Result{RequeueAfter: unseenRecheck}, err
+			return ctrl.Result{RequeueAfter: unseenRecheck}, nil
 		}
 	}
 	// So are policies, which are often applied together with what they are for: what begins before one is seen begins

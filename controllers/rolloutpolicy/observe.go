@@ -105,6 +105,7 @@ func (r *Reconciler) observe(
 			selectMarked(added, seen.machines, sets.Items, nodes)
 		}
 	}
+	spares.contest(seen.state.Pools, seen.machines)
 	if err := r.wanted(ctx, machines, cluster, seen, spares, all.Items); err != nil {
 		return nil, err
 	}

@@ -15,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
-	"sigs.k8s.io/cluster-api/util"
 	"sigs.k8s.io/cluster-api/util/conditions"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -38,14 +37,6 @@ type spares struct {
 	promised map[types.UID]bool
 	// wanting says why no host was found, by QuoinMachine.
 	wanting map[string]string
-	// rivals are all Machines that find no host, whatever Cluster they are of.
-	rivals []rival
-}
-
-// rival is a Machine that finds no host, and what it asks of one.
-type rival struct {
-	rollout.Rival
-	request placement.Request
 }
 
 // spares reads which QuoinMachines find no host, with the given reader where some do. The hosts are read as well then:
@@ -64,42 +55,7 @@ func (r *Reconciler) spares(
 		return nil, fmt.Errorf("list the QuoinMachines of Cluster %s: %w", client.ObjectKeyFromObject(cluster), err)
 	}
 	s.take(live.Items)
-	if err := r.findRivals(ctx, cluster, s); err != nil {
-		return nil, err
-	}
 	return s, r.readHosts(ctx, reader, s)
-}
-
-// findRivals reads who else finds no host: a host that becomes free is claimed by whoever comes first.
-func (r *Reconciler) findRivals(ctx context.Context, cluster *clusterv1.Cluster, s *spares) error {
-	all := &infrav1.QuoinMachineList{}
-	if err := r.Client.List(ctx, all, client.UnsafeDisableDeepCopy); err != nil {
-		return fmt.Errorf("list QuoinMachines: %w", err)
-	}
-	for i := range all.Items {
-		infra := &all.Items[i]
-		if findsNoHost(infra) == "" || !infra.DeletionTimestamp.IsZero() {
-			continue
-		}
-		machine, err := util.GetOwnerMachine(ctx, r.Client, infra.ObjectMeta)
-		if err != nil {
-			return fmt.Errorf("read the Machine of QuoinMachine %s: %w", client.ObjectKeyFromObject(infra), err)
-		}
-		if machine == nil || !machine.DeletionTimestamp.IsZero() {
-			continue
-		}
-		request := requestOf(machine, infra)
-		if request == nil {
-			continue
-		}
-		request.Worker = !util.IsControlPlaneMachine(machine)
-		one := rival{rollout.Rival{Machine: client.ObjectKeyFromObject(machine).String()}, *request}
-		if machine.Namespace == cluster.Namespace && machine.Spec.ClusterName == cluster.Name {
-			one.Pool = machine.Labels[clusterv1.MachineDeploymentNameLabel]
-		}
-		s.rivals = append(s.rivals, one)
-	}
-	return nil
 }
 
 // findsNoHost is what a QuoinMachine says that finds no host; empty when it has one, or waits for something else.
@@ -109,17 +65,6 @@ func findsNoHost(machine *infrav1.QuoinMachine) string {
 		return ""
 	}
 	return claimed.Message
-}
-
-// rivalsFor are those outside of the pool that could have the host once it is left.
-func (s *spares) rivalsFor(pool string, host placement.Host) []rollout.Rival {
-	var rivals []rollout.Rival
-	for _, other := range s.rivals {
-		if other.Pool != pool && placement.Returning(other.request, host) {
-			rivals = append(rivals, other.Rival)
-		}
-	}
-	return rivals
 }
 
 // readHosts reads the hosts, once.
@@ -174,15 +119,44 @@ func (s *spares) of(pool *rollout.Pool, machines map[string]*clusterv1.Machine) 
 	for i := range pool.Machines {
 		infra := machines[pool.Machines[i].Name].Spec.InfrastructureRef.Name
 		host := s.hostOf(s.machines[infra])
-		if host == nil || !placement.Returning(*request, placement.HostOf(host)) {
-			continue
-		}
-		pool.Machines[i].Returns = true
-		pool.Machines[i].Rivals = s.rivalsFor(pool.Name, placement.HostOf(host))
+		pool.Machines[i].Returns = host != nil && placement.Returning(*request, placement.HostOf(host))
 	}
 	for i := range s.hosts {
 		if s.comes(*request, &s.hosts[i]) {
 			pool.Coming++
+		}
+	}
+}
+
+// contest adds to the Machines of pools which Machines of other pools find no host and could have theirs once they are
+// left: whoever comes first claims it.
+func (s *spares) contest(pools []rollout.Pool, machines map[string]*clusterv1.Machine) {
+	requests := map[rollout.Rival]*placement.Request{}
+	for _, pool := range pools {
+		for _, m := range pool.Machines {
+			infra := s.machines[machines[m.Name].Spec.InfrastructureRef.Name]
+			if m.NoHost == "" || m.Deleting || infra == nil {
+				continue
+			}
+			if request := requestOf(machines[m.Name], infra); request != nil {
+				request.Worker, request.FailCgroupV1 = true, true // as for hosts that come
+				requests[rollout.Rival{Machine: m.Name, Pool: pool.Name}] = request
+			}
+		}
+	}
+	for i := range pools {
+		for j := range pools[i].Machines {
+			m := &pools[i].Machines[j]
+			host := s.hostOf(s.machines[machines[m.Name].Spec.InfrastructureRef.Name])
+			if !m.Returns || host == nil {
+				continue
+			}
+			for rival, request := range requests {
+				if rival.Pool != pools[i].Name && placement.Returning(*request, placement.HostOf(host)) {
+					m.Rivals = append(m.Rivals, rival)
+				}
+			}
+			slices.SortFunc(m.Rivals, func(a, b rollout.Rival) int { return strings.Compare(a.Machine, b.Machine) })
 		}
 	}
 }

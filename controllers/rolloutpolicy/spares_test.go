@@ -12,6 +12,7 @@ import (
 	. "github.com/onsi/gomega"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/cluster-api/util/conditions"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -137,34 +138,36 @@ func TestAReservedHostDoesNotHelpAWorker(t *testing.T) {
 	w.Expect(w.leaving()).To(ConsistOf("old-1"), w.poolMessage())
 }
 
-// Whoever comes first claims a host that becomes free. A Machine that waits for one and gives none back must not get
-// that of a Machine which was deleted for another one, in this Cluster or in another.
-func TestAHostThatAnotherOneWouldTakeIsNotFreed(t *testing.T) {
-	for name, in := range map[string]string{"of the Cluster": namespace, "of another Cluster": "elsewhere"} {
-		t.Run(name, func(t *testing.T) {
-			machine, infra := machineOf("rival", "v2"), hostedBy("rival", "")
-			machine.Namespace, infra.Namespace = in, in
-			machine.Labels = map[string]string{clusterv1.ClusterNameLabel: machine.Spec.ClusterName,
-				clusterv1.MachineDeploymentNameLabel: "amber"}
-			machine.OwnerReferences = nil
-			infra.OwnerReferences = []metav1.OwnerReference{{APIVersion: clusterv1.GroupVersion.String(), Kind: "Machine",
-				Name: "rival", UID: machine.UID}}
-			infra.Spec.HostNamespaces = []string{namespace}
-			conditions.Set(infra, metav1.Condition{Type: infrav1.MachineHostClaimedCondition, Status: metav1.ConditionFalse,
-				Reason: infrav1.MachineNoMatchingHostReason, Message: "no free host matches: 2 in use"})
-			w := withoutSpare(t, quoinv1.RolloutWithoutSpareRemoveFirst, machine, infra)
-			for i := range 2 {
-				host := &infrav1.QuoinHost{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("host-", i)}}
-				w.adjust(host, func() { host.Spec.ConsumerNamespaces = []string{"*"} })
+// A Machine of another pool that waits for a host, and gives none back, would take the one that is freed for a new one.
+func TestAHostThatAnotherPoolWouldTakeIsNotFreed(t *testing.T) {
+	amber := &clusterv1.MachineDeployment{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "amber", UID: "amber"}}
+	amber.Spec = clusterv1.MachineDeploymentSpec{ClusterName: "c1", Replicas: ptr.To[int32](1), Template: template("v3")}
+	set := setOf(amber, "v3")
+	set.Spec.Replicas = ptr.To[int32](1)
+	rival, infra := machineOf("rival", "v3"), hostedBy("rival", "")
+	rival.Labels[clusterv1.MachineDeploymentNameLabel] = "amber"
+	w := withoutSpare(t, quoinv1.RolloutWithoutSpareRemoveFirst, amber, set, rival, infra)
+	w.findsNone("rival")
+	w.reconcile()
+	w.Expect(w.leaving()).To(BeEmpty())
+	message := func() string {
+		for _, progress := range w.policy().Status.MachineDeployments {
+			if progress.Name == "blue" {
+				return progress.Message
 			}
-			w.reconcile()
-			w.Expect(w.leaving()).To(BeEmpty())
-			w.Expect(w.poolMessage()).To(ContainSubstring("Machine " + in + "/rival finds no host either"))
-			w.Expect(w.client.Delete(t.Context(), infra.DeepCopy())).To(Succeed())
-			w.reconcile()
-			w.Expect(w.leaving()).To(ConsistOf("old-0"), w.poolMessage())
-		})
+		}
+		return ""
 	}
+	w.Expect(message()).To(ContainSubstring("Machine rival finds no host either"))
+	for i := range 2 { // it can have no host of these
+		host := &infrav1.QuoinHost{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("host-", i)}}
+		w.adjust(host, func() { host.Labels = map[string]string{"disk": "slow"} })
+	}
+	w.adjust(infra, func() {
+		infra.Spec.HostSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"disk": "fast"}}
+	})
+	w.reconcile()
+	w.Expect(w.leaving()).To(ConsistOf("old-0"), message())
 }
 
 // Hosts that the new Machine could not have stay with their Machines.

@@ -133,14 +133,19 @@ func (m Membership) count(healthy func(Member) bool) Count {
 }
 
 // StandsWithout reports whether a quorum confirmed the list and still stays when the host of this Machine is off, with
-// its member in the list. Where no member is known to be the Machine's, those that no Machine is known to run may be.
-func (m Membership) StandsWithout(machine string) bool {
-	runs := machine
+// its member in the list; casts, whether that casts its vote now. Then others that were let go are no survivors: their
+// hosts may be off next. Where no member is known to be the Machine's, those that no Machine is known to run may be.
+func (m Membership) StandsWithout(machine string) (stands, casts bool) {
 	if !slices.ContainsFunc(m.Members, func(member Member) bool { return member.Machine == machine }) {
-		runs = ""
+		machine = ""
 	}
-	others := m.count(func(member Member) bool { return member.Healthy && member.Machine != runs })
-	return m.Agreed && others.Quorate()
+	casts = slices.ContainsFunc(m.Members, func(member Member) bool {
+		return member.Machine == machine && member.Healthy && !member.Learner
+	})
+	others := m.count(func(member Member) bool {
+		return member.Healthy && member.Machine != machine && (!casts || !member.leaving())
+	})
+	return m.Agreed && others.Quorate(), casts
 }
 
 // Member with an ID.

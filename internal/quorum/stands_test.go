@@ -4,6 +4,7 @@
 package quorum
 
 import (
+	"slices"
 	"testing"
 
 	. "github.com/onsi/gomega"
@@ -14,11 +15,19 @@ func TestWhetherAQuorumStandsWithoutTheHostOfAMachine(t *testing.T) {
 		return Member{Name: "n" + machine, Machine: machine, Healthy: healthy}
 	}
 	learner := Member{Machine: "d", Learner: true, Healthy: true}
+	leaves := voter("b", true)
+	leaves.Departing = true
+	held := leaves
+	held.Held = true
 	for why, c := range map[string]struct {
 		members []Member
 		agreed  bool
 		want    bool
 	}{
+		"another one was let go": {[]Member{voter("a", true), leaves, voter("c", true)}, true, false},
+		"another one is kept":    {[]Member{voter("a", true), held, voter("c", true)}, true, true},
+		"another one was let go, and its own vote is not cast": {[]Member{voter("a", false), leaves, voter("c", true)}, true,
+			true},
 		"two others are a quorum of three":       {[]Member{voter("a", true), voter("b", true), voter("c", true)}, true, true},
 		"one other is none of three":             {[]Member{voter("a", true), voter("b", true), voter("c", false)}, true, false},
 		"its own vote is not cast":               {[]Member{voter("a", false), voter("b", true), voter("c", true)}, true, true},
@@ -31,7 +40,13 @@ func TestWhetherAQuorumStandsWithoutTheHostOfAMachine(t *testing.T) {
 		"one of nobody is another one":           {[]Member{voter("a", false), voter("", true), voter("c", true)}, true, true},
 		"nothing is known":                       {nil, false, false},
 	} {
-		NewWithT(t).Expect(Membership{Known: true, Agreed: c.agreed, Members: c.members}.StandsWithout("a")).
-			To(Equal(c.want), why)
+		stands, casts := Membership{Known: true, Agreed: c.agreed, Members: c.members}.StandsWithout("a")
+		NewWithT(t).Expect(stands).To(Equal(c.want), why)
+		own := slices.IndexFunc(c.members, func(m Member) bool { return m.Machine == "a" })
+		NewWithT(t).Expect(casts).To(Equal(own >= 0 && c.members[own].Healthy || own < 0 && slices.ContainsFunc(c.members,
+			func(m Member) bool { return m.Machine == "" })), why)
 	}
+	learning := []Member{{Machine: "a", Learner: true, Healthy: true}, voter("b", true)}
+	_, casts := Membership{Known: true, Agreed: true, Members: learning}.StandsWithout("a")
+	NewWithT(t).Expect(casts).To(BeFalse(), "a learner casts no vote")
 }

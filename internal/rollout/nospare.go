@@ -271,8 +271,9 @@ func (p *planner) leavesFirst(pool *rules) (victim *Machine, why string) {
 	return victim, ""
 }
 
-// rivalOf names a Machine of another pool, or of another Cluster, that finds no host and could have that of this one;
-// empty when there is none. One of a pool whose outdated Machines leave theirs gives a host back.
+// rivalOf names a Machine of another pool that finds no host and could have that of this one; empty when there is none.
+// A pool whose outdated Machines leave theirs is to give one back: to wait for it, as it waits for this one, has no
+// end.
 func (p *planner) rivalOf(m *Machine) string {
 	for _, rival := range m.Rivals {
 		pool := slices.IndexFunc(p.Pools, func(pool Pool) bool { return pool.Name == rival.Pool })
@@ -291,7 +292,7 @@ func comesAnyway(pool *rules) string {
 	exchanged := slices.ContainsFunc(pool.Machines, func(m Machine) bool { return m.stage() == outdated && m.Hosted })
 	for _, m := range pool.Machines {
 		switch {
-		case m.stage() == leaves && m.Hosted:
+		case m.stage() == leaves && m.Hosted && m.Returns:
 			return fmt.Sprintf("Machine %s leaves its host", m.Name)
 		case m.stage() == inFlight && !m.findsNone() && exchanged:
 			return fmt.Sprintf("Machine %s is on its way, and frees a host when it counts", m.Name)

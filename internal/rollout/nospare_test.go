@@ -286,6 +286,15 @@ func TestWhatANewMachineWithoutAHostWaitsFor(t *testing.T) {
 			but + "what takes the place of a Machine would not start: it is newer"},
 		"one leaves its host": {func(p *Pool, _ *quoinv1.RolloutPolicySpec) { p.Machines[1].Deleting = true },
 			"no free host. Machine blue-2 leaves its host"},
+		"one leaves a host that the new one cannot have": {func(p *Pool, _ *quoinv1.RolloutPolicySpec) {
+			p.Machines[1].Deleting, p.Machines[1].Returns = true, false
+		}, but + "only 2 of 3 Machines are available, and one more would be missing: add a host, or mend what is not " +
+			"available"},
+		"nobody consents, and one leaves a host that the new one cannot have": {
+			func(p *Pool, policy *quoinv1.RolloutPolicySpec) {
+				policy.WhenNoSpare, p.Machines[1].Deleting, p.Machines[1].Returns = "", true, false
+			}, "no free host, since 2026-11-23T08:00:00Z. Add a host, or set spec.whenNoSpare to RemoveFirst, so that an " +
+				"outdated Machine is deleted first and one is missing meanwhile"},
 		"one leaves without a host": {func(p *Pool, _ *quoinv1.RolloutPolicySpec) {
 			p.Machines = append(p.Machines, Machine{Name: "blue-5", Outdated: true, Deleting: true})
 		}, victim},
@@ -307,16 +316,16 @@ func TestWhatANewMachineWithoutAHostWaitsFor(t *testing.T) {
 		}, "no free host, since 2026-11-23T08:00:00Z. Add a host, or set replicas of MachineDeployment blue to 1"},
 		"another one could take the host": {func(p *Pool, _ *quoinv1.RolloutPolicySpec) {
 			for i := range 3 {
-				p.Machines[i].Rivals = []Rival{{"team/amber-4", "amber"}, {"team/red-1", "red"}}
+				p.Machines[i].Rivals = []Rival{{"amber-4", "amber"}, {"red-1", "red"}}
 			}
-		}, but + "Machine team/red-1 finds no host either and could take the one that becomes free, and nothing would " +
+		}, but + "Machine red-1 finds no host either and could take the one that becomes free, and nothing would " +
 			"bring this pool another one: add a host, or have fewer replicas there"},
 		"another one could take one of the hosts": {func(p *Pool, _ *quoinv1.RolloutPolicySpec) {
-			p.Machines[1].Rivals = []Rival{{"team/red-1", "red"}}
+			p.Machines[1].Rivals = []Rival{{"red-1", "red"}}
 		}, victim},
 		"another one could take the host, and gives one back": {func(p *Pool, _ *quoinv1.RolloutPolicySpec) {
 			for i := range 3 {
-				p.Machines[i].Rivals = []Rival{{"team/amber-4", "amber"}}
+				p.Machines[i].Rivals = []Rival{{"amber-4", "amber"}}
 			}
 		}, victim},
 		"a rollout deletes Machines itself": {func(p *Pool, _ *quoinv1.RolloutPolicySpec) { p.OnDelete = true },

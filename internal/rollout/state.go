@@ -114,8 +114,7 @@ type Pool struct {
 	Room Room
 }
 
-// Rival is a Machine that finds no host. Machine is its name, with the namespace, and Pool its MachineDeployment, where
-// it is one of the Cluster's.
+// Rival is a Machine of the Cluster that finds no host, and the MachineDeployment that it is of.
 type Rival struct{ Machine, Pool string }
 
 // Machine of a pool.

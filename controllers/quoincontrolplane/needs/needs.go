@@ -7,6 +7,7 @@ package needs
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -15,6 +16,7 @@ import (
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/quorum"
 )
 
 // Hosts are what control planes need of the hosts of their Machines.
@@ -25,8 +27,9 @@ type Hosts struct {
 
 // Power says why a silent host of this Machine, which is being deleted, is to keep its power; empty when it need not.
 // The Machine was let go to be drained, but another member may die before its own is out of the list, and a host that
-// nobody reaches over SSH may well vote. Its member is out once the control plane's last hook is off the Machine.
-func (n Hosts) Power(ctx context.Context, of *clusterv1.Machine, now time.Time) (why string, err error) {
+// nobody reaches over SSH may well vote. Its member is out once the control plane's last hook is off the Machine. A
+// host that boots may bring back a vote which nobody casts; one that stays off does not.
+func (n Hosts) Power(ctx context.Context, of *clusterv1.Machine, boots bool, now time.Time) (why string, err error) {
 	machine := &clusterv1.Machine{}
 	if err := n.Reader.Get(ctx, client.ObjectKeyFromObject(of), machine); err != nil {
 		return "", client.IgnoreNotFound(err)
@@ -37,17 +40,34 @@ func (n Hosts) Power(ctx context.Context, of *clusterv1.Machine, now time.Time) 
 		controlPlane.Spec.KubeadmConfigSpec.ClusterConfiguration.Etcd.External.IsDefined() {
 		return "", err
 	}
-	membership := controlplane.MembershipFrom(controlPlane.Status.Etcd, now)
-	if membership.Age <= controlplane.ReadingMaxAge && membership.StandsWithout(machine.Name) {
-		return "", nil
+	if recovery := controlPlane.Spec.Recovery; controlplane.RecoveryUnderWay(controlPlane) != "" &&
+		slices.Contains(recovery.GiveUp, machine.Name) {
+		return "", nil // its member must never come back
+	}
+	name, machines := client.ObjectKeyFromObject(controlPlane), &clusterv1.MachineList{}
+	if err := n.Reader.List(ctx, machines, client.InNamespace(machine.Namespace),
+		client.MatchingLabels{clusterv1.ClusterNameLabel: machine.Spec.ClusterName},
+		client.HasLabels{clusterv1.MachineControlPlaneLabel}); err != nil {
+		return "", fmt.Errorf("listing the Machines of QuoinControlPlane %s: %w", name, err)
+	}
+	var holders []quorum.Holder
+	for _, m := range machines.Items {
+		_, held := m.Annotations[controlplanev1.PreDrainHookAnnotation]
+		holders = append(holders, quorum.Holder{Name: m.Name, Deleting: !m.DeletionTimestamp.IsZero(), Held: held})
+	}
+	membership := controlplane.MembershipFrom(controlPlane.Status.Etcd, now).HeldBy(holders, nil)
+	if membership.Known && membership.Age <= controlplane.ReadingMaxAge {
+		if stands, casts := membership.StandsWithout(machine.Name); stands || boots && !casts {
+			return "", nil
+		}
 	}
 	read := "has not read it yet"
 	if etcd := controlPlane.Status.Etcd; etcd != nil {
 		read = "read it at " + etcd.ObservedTime.UTC().Format(time.RFC3339)
 	}
 	return fmt.Sprintf("its etcd member is not removed yet, and by what is known the others have no quorum without it "+
-		"(QuoinControlPlane %s %s; its condition EtcdClusterHealthy says more): mend those, or bring this host back",
-		client.ObjectKeyFromObject(controlPlane), read), nil
+		"(QuoinControlPlane %s %s; its condition EtcdClusterHealthy says more): mend them, delete the Machine of one that "+
+		"is dead, or bring this host back", name, read), nil
 }
 
 // Absence says why this Machine is not to have a host now; empty when it may. While etcd is recovered, one that claimed
