@@ -437,6 +437,7 @@ func TestAHostWhoseVoteEtcdNeedsKeepsItsPower(t *testing.T) {
 	}{
 		"the others are a quorum":                  {state{healthy: all, agreed: true}, true},
 		"another one died":                         {state{healthy: [3]bool{true, true, false}, agreed: true}, false},
+		"another one died, and nobody reaches it":  {state{healthy: [3]bool{false, true, false}, agreed: true}, false},
 		"its own died, and no other":               {state{healthy: [3]bool{false, true, true}, agreed: true}, true},
 		"no quorum confirms it":                    {state{healthy: all}, false},
 		"nobody has looked for long":               {state{healthy: all, agreed: true, age: 4 * time.Minute}, false},
@@ -493,20 +494,24 @@ func TestAHostWhoseVoteEtcdNeedsKeepsItsPower(t *testing.T) {
 	}
 }
 
-// A boot may bring a vote back that nobody casts, and takes none away; to stay off would take it for good.
-func TestAHostWhoseVoteIsNotCastIsBootedWithoutAQuorum(t *testing.T) {
-	w := silentWorld(t, withBMC)
-	w.create(&controlplanev1.QuoinControlPlane{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "cp"}})
-	w.deletesVoter(true)
-	for range 100 {
-		controlPlane := &controlplanev1.QuoinControlPlane{}
-		w.object(controlPlane, "cp")
-		controlPlane.Status.Etcd = membership(false, w.now, [3]bool{false, true, false})
-		w.g.Expect(w.client.Update(context.Background(), controlPlane)).To(Succeed())
-		w.linger(1)
+// A boot may bring a quorum back that is lost, and takes none away; while etcd elects a leader it could.
+func TestAHostIsBootedOnceTheQuorumIsLost(t *testing.T) {
+	for reason, told := range map[string][]string{controlplanev1.QuorumLostReason: {"cycle"}, "Electing": {}} {
+		w := silentWorld(t, withBMC)
+		w.create(&controlplanev1.QuoinControlPlane{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "cp"}})
+		w.deletesVoter(true)
+		for range 100 {
+			controlPlane := &controlplanev1.QuoinControlPlane{}
+			w.object(controlPlane, "cp")
+			controlPlane.Status.Etcd = membership(false, w.now, [3]bool{false, true, false})
+			controlPlane.Status.Conditions = []metav1.Condition{{Reason: reason, Status: metav1.ConditionFalse,
+				Type: controlplanev1.ControlPlaneEtcdClusterHealthyCondition}}
+			w.g.Expect(w.client.Update(context.Background(), controlPlane)).To(Succeed())
+			w.linger(1)
+		}
+		w.g.Expect(w.bmc.told()).To(Equal(told))
+		w.g.Expect(condition1(w.host(), infrav1.HostFencedCondition).Reason).To(Equal(infrav1.HostPowerNeededReason))
 	}
-	w.g.Expect(w.bmc.told()).To(Equal([]string{"cycle"}))
-	w.g.Expect(condition1(w.host(), infrav1.HostFencedCondition).Reason).To(Equal(infrav1.HostPowerNeededReason))
 }
 
 // Between the decision and the order another host is asked for its word, and another member may die.

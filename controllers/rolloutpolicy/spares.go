@@ -118,8 +118,14 @@ func (s *spares) of(pool *rollout.Pool, machines map[string]*clusterv1.Machine) 
 	request.Worker = true // for which no host is that is reserved for a control plane
 	for i := range pool.Machines {
 		infra := machines[pool.Machines[i].Name].Spec.InfrastructureRef.Name
-		host := s.hostOf(s.machines[infra])
-		pool.Machines[i].Returns = host != nil && placement.Returning(*request, placement.HostOf(host))
+		if host := s.hostOf(s.machines[infra]); host != nil {
+			left := placement.HostOf(host)
+			if pool.Machines[i].Deleting && left.State != string(infrav1.HostStateQuarantined) {
+				// It answers no more while it boots after its reset. Another Machine that is deleted meanwhile is not brought back.
+				left.Serving, left.Maintenance = true, false
+			}
+			pool.Machines[i].Returns = placement.Returning(*request, left)
+		}
 	}
 	for i := range s.hosts {
 		if s.comes(*request, &s.hosts[i]) {
@@ -139,7 +145,7 @@ func (s *spares) contest(pools []rollout.Pool, machines map[string]*clusterv1.Ma
 				continue
 			}
 			if request := requestOf(machines[m.Name], infra); request != nil {
-				request.Worker, request.FailCgroupV1 = true, true // as for hosts that come
+				request.Worker = true
 				requests[rollout.Rival{Machine: m.Name, Pool: pool.Name}] = request
 			}
 		}

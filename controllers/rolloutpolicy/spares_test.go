@@ -138,6 +138,30 @@ func TestAReservedHostDoesNotHelpAWorker(t *testing.T) {
 	w.Expect(w.leaving()).To(ConsistOf("old-1"), w.poolMessage())
 }
 
+// A host that is left may not answer for a while, as when it boots after its reset. One in quarantine comes back to
+// nobody before a person has seen to it.
+func TestAHostThatIsLeftIsWaitedForWhileItDoesNotAnswer(t *testing.T) {
+	for state, waits := range map[infrav1.HostState]bool{infrav1.HostStateCleaning: true,
+		infrav1.HostStateQuarantined: false} {
+		t.Run(string(state), func(t *testing.T) {
+			// It was taken for a third Machine, which goes: as many as wanted serve without it.
+			left, gone, infra := hostIn("host-2", state, "old-2"), machineOf("old-2", "v1"), hostedBy("old-2", "")
+			infra.Spec.ProviderID = fmt.Sprintf("quoin://%s/host-2/old-2", namespace)
+			gone.Finalizers = []string{clusterv1.MachineFinalizer}
+			w := withoutSpare(t, quoinv1.RolloutWithoutSpareRemoveFirst, left, gone, infra)
+			w.Expect(w.client.Delete(t.Context(), w.machine("old-2"))).To(Succeed())
+			host := &infrav1.QuoinHost{ObjectMeta: metav1.ObjectMeta{Name: "host-2"}}
+			w.adjust(host, func() { host.Status.UnreachableSince = ptr.To(metav1.NewTime(w.clock.Now())) })
+			w.reconcile()
+			if waits {
+				w.Expect(w.leaving()).To(ConsistOf("old-2"), w.poolMessage())
+			} else {
+				w.Expect(w.leaving()).To(ConsistOf("old-2", "old-0"), w.poolMessage())
+			}
+		})
+	}
+}
+
 // A Machine of another pool that waits for a host, and gives none back, would take the one that is freed for a new one.
 func TestAHostThatAnotherPoolWouldTakeIsNotFreed(t *testing.T) {
 	amber := &clusterv1.MachineDeployment{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "amber", UID: "amber"}}

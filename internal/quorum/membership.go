@@ -133,19 +133,20 @@ func (m Membership) count(healthy func(Member) bool) Count {
 }
 
 // StandsWithout reports whether a quorum confirmed the list and still stays when the host of this Machine is off, with
-// its member in the list; casts, whether that casts its vote now. Then others that were let go are no survivors: their
-// hosts may be off next. Where no member is known to be the Machine's, those that no Machine is known to run may be.
-func (m Membership) StandsWithout(machine string) (stands, casts bool) {
+// its member in the list. Whether that is healthy says little: one that cannot be reached may vote. Unless it is dead,
+// others that were let go are no survivors, because their hosts may be off next. Where no member is known to be the
+// Machine's, those that no Machine is known to run may be.
+func (m Membership) StandsWithout(machine string) bool {
 	if !slices.ContainsFunc(m.Members, func(member Member) bool { return member.Machine == machine }) {
 		machine = ""
 	}
-	casts = slices.ContainsFunc(m.Members, func(member Member) bool {
-		return member.Machine == machine && member.Healthy && !member.Learner
+	dead := !slices.ContainsFunc(m.Members, func(member Member) bool {
+		return member.Machine == machine && member.State(Forever) != MemberDead
 	})
 	others := m.count(func(member Member) bool {
-		return member.Healthy && member.Machine != machine && (!casts || !member.leaving())
+		return member.Healthy && member.Machine != machine && (dead || !member.leaving())
 	})
-	return m.Agreed && others.Quorate(), casts
+	return m.Agreed && others.Quorate()
 }
 
 // Member with an ID.

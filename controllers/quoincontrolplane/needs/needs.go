@@ -12,6 +12,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/util/conditions"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
@@ -28,7 +29,7 @@ type Hosts struct {
 // Power says why a silent host of this Machine, which is being deleted, is to keep its power; empty when it need not.
 // The Machine was let go to be drained, but another member may die before its own is out of the list, and a host that
 // nobody reaches over SSH may well vote. Its member is out once the control plane's last hook is off the Machine. A
-// host that boots may bring back a vote which nobody casts; one that stays off does not.
+// boot may bring a quorum back that is lost.
 func (n Hosts) Power(ctx context.Context, of *clusterv1.Machine, boots bool, now time.Time) (why string, err error) {
 	machine := &clusterv1.Machine{}
 	if err := n.Reader.Get(ctx, client.ObjectKeyFromObject(of), machine); err != nil {
@@ -56,10 +57,10 @@ func (n Hosts) Power(ctx context.Context, of *clusterv1.Machine, boots bool, now
 		holders = append(holders, quorum.Holder{Name: m.Name, Deleting: !m.DeletionTimestamp.IsZero(), Held: held})
 	}
 	membership := controlplane.MembershipFrom(controlPlane.Status.Etcd, now).HeldBy(holders, nil)
-	if membership.Known && membership.Age <= controlplane.ReadingMaxAge {
-		if stands, casts := membership.StandsWithout(machine.Name); stands || boots && !casts {
-			return "", nil
-		}
+	lost := conditions.GetReason(controlPlane, controlplanev1.ControlPlaneEtcdClusterHealthyCondition) ==
+		controlplanev1.QuorumLostReason && !membership.Agreed
+	if membership.Age <= controlplane.ReadingMaxAge && (membership.StandsWithout(machine.Name) || boots && lost) {
+		return "", nil
 	}
 	read := "has not read it yet"
 	if etcd := controlPlane.Status.Etcd; etcd != nil {
