@@ -195,7 +195,7 @@ func (r *reconciliation) fence(ctx context.Context) result {
 	return after(0)
 }
 
-// powering says what its BMC is told. That it may be told nothing stays said until it is done: it is asked each time.
+// powering says what is asked of its BMC. That nothing may be asked stays said meanwhile: each attempt begins so.
 func (r *reconciliation) powering(what string) {
 	if !hasReason(r.host, infrav1.HostFencedCondition, infrav1.HostPowerNeededReason) {
 		r.notFenced(infrav1.HostPoweringReason, r.silent()+"; "+what)
