@@ -49,7 +49,7 @@ func newWorld(t *testing.T, objects ...client.Object) *world {
 		WithIndex(&infrav1.QuoinHost{}, infrav1.HostConsumerNameField, consumer(func(ref *infrav1.ConsumerReference) string {
 			return ref.Name
 		})).Build()
-	w.r = &Reconciler{Client: w.client, APIReader: w.client, Withholds: needs.Hosts{Reader: w.client}.Absence}
+	w.r = &Reconciler{Client: w.client, APIReader: w.client, Withholds: needs.Hosts{Reader: w.client}.Claim}
 	return w
 }
 

@@ -53,7 +53,7 @@ type Reconciler struct {
 	// Hosts confirm that this management cluster may change the workload cluster, before a Node is declared out of
 	// service.
 	Hosts hostaccess.Holder
-	// Withholds says why whoever made a Machine has it wait for its host; empty when nobody does. It is asked right before
+	// Withholds says why whoever made a Machine has it claim no host now; empty when nobody does. It is asked right before
 	// a claim; nobody is when nil.
 	Withholds func(ctx context.Context, machine *clusterv1.Machine) (why string, err error)
 	// Now is the clock; time.Now when nil.

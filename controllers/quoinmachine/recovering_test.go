@@ -82,7 +82,7 @@ func TestARecoveryThatHasJustBegunIsSeenRightBeforeTheClaim(t *testing.T) {
 		}
 		return err
 	}})
-	w.r.Withholds = needs.Hosts{Reader: live}.Absence
+	w.r.Withholds = needs.Hosts{Reader: live}.Claim
 	w.reconcile("m1")
 	w.g.Expect(w.host("h1").Spec.ConsumerRef).To(BeNil())
 	w.expect("m1", infrav1.MachineHostClaimedCondition, metav1.ConditionFalse, infrav1.MachineWaitingForControlPlaneReason)

@@ -170,8 +170,15 @@ func TestAHostThatAnotherPoolWouldTakeIsNotFreed(t *testing.T) {
 	set.Spec.Replicas = ptr.To[int32](1)
 	rival, infra := machineOf("rival", "v3"), hostedBy("rival", "")
 	rival.Labels[clusterv1.MachineDeploymentNameLabel] = "amber"
+	rival.Spec.Version = "v1.36.3"
 	w := withoutSpare(t, quoinv1.RolloutWithoutSpareRemoveFirst, amber, set, rival, infra)
 	w.findsNone("rival")
+	for i := range 2 { // whether it starts on control groups v1 only its bootstrap data say
+		host := &infrav1.QuoinHost{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("host-", i)}}
+		w.adjust(host, func() {
+			host.Status.Facts = &infrav1.HostFacts{CgroupVersion: 1, KubeletOnCgroupV1: ptr.To(false)}
+		})
+	}
 	w.reconcile()
 	w.Expect(w.leaving()).To(BeEmpty())
 	message := func() string {

@@ -150,7 +150,7 @@ func infrastructure(
 		{&quoinmachine.Reconciler{
 			Client:           mgr.GetClient(),
 			APIReader:        mgr.GetAPIReader(),
-			Withholds:        needed.Absence,
+			Withholds:        needed.Claim,
 			ClusterCache:     clusterCache,
 			Hosts:            connector,
 			WatchFilterValue: o.WatchFilter,

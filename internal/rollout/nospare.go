@@ -276,8 +276,7 @@ func (p *planner) leavesFirst(pool *rules) (victim *Machine, why string) {
 // end.
 func (p *planner) rivalOf(m *Machine) string {
 	for _, rival := range m.Rivals {
-		pool := slices.IndexFunc(p.Pools, func(pool Pool) bool { return pool.Name == rival.Pool })
-		if pool < 0 || !p.Pools[pool].hasOutdated() {
+		if !slices.ContainsFunc(p.Pools, func(pool Pool) bool { return pool.Name == rival.Pool && pool.hasOutdated() }) {
 			return rival.Machine
 		}
 	}

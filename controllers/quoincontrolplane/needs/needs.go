@@ -71,10 +71,10 @@ func (n Hosts) Power(ctx context.Context, of *clusterv1.Machine, boots bool, now
 		"is dead, or bring this host back", name, read), nil
 }
 
-// Absence says why this Machine is not to have a host now; empty when it may. While etcd is recovered, one that claimed
+// Claim says why this Machine is to claim no host now; empty when it may. While etcd is recovered, one that claimed
 // a host and joined would be given up with the others, by a cluster that it votes in, and the recovery would wait for
 // it.
-func (n Hosts) Absence(ctx context.Context, of *clusterv1.Machine) (why string, err error) {
+func (n Hosts) Claim(ctx context.Context, of *clusterv1.Machine) (why string, err error) {
 	controlPlane, err := n.controlPlane(ctx, of)
 	if err != nil || controlPlane == nil {
 		return "", err

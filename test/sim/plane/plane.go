@@ -143,7 +143,7 @@ func (p *Plane) Run(ctx context.Context, o Options) (*Manager, error) {
 	if err := hosts.SetupWithManager(ctx, mgr, beside(o.Workers)); err != nil {
 		return nil, err
 	}
-	machines := &quoinmachine.Reconciler{Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Withholds: needed.Absence}
+	machines := &quoinmachine.Reconciler{Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Withholds: needed.Claim}
 	if err := machines.SetupWithManager(ctx, mgr, beside(o.Workers)); err != nil {
 		return nil, err
 	}
