@@ -38,6 +38,7 @@ func newLab(t *testing.T) *lab {
 	l := &lab{t: t, root: filepath.Join(dir, "it's root"), boot: filepath.Join(dir, "boot_id"), host: &sshtest.Local{}}
 	l.write(l.boot, "boot-1\n")
 	l.runner = run.Runner{Root: l.root, BootIDPath: l.boot, Starter: sshtest.Setsid{Dir: dir}}
+	t.Cleanup(l.settle)
 	return l
 }
 
@@ -82,6 +83,16 @@ func (l *lab) kill(id string) {
 	if _, err := l.host.Run(context.Background(),
 		ssh.Command{Script: l.runner.Starter.Stop("quoin-run-" + id)}); err != nil {
 		l.t.Fatal(err)
+	}
+}
+
+// settle has no runner write any more, for the directory goes next.
+func (l *lab) settle() {
+	plans, _ := filepath.Glob(filepath.Join(l.root, "runs", "*", "steps"))
+	for _, plan := range plans {
+		if dir := filepath.Dir(plan); !l.exists("runs", filepath.Base(dir), "result") {
+			l.kill(filepath.Base(dir))
+		}
 	}
 }
 
