@@ -23,7 +23,7 @@ func TestAnyStateHasAStepThatIsWhole(t *testing.T) {
 	rapidtest.CheckAll(t, 20000, func(t *rapid.T) {
 		s := anyState(t)
 		step := Assess(s).Step
-		if wrong := cmp.Or(incomplete(s, step), endless(step), forgetful(facts{s}, step), hasty(s, step)); wrong != "" {
+		if wrong := cmp.Or(incomplete(s, step), endless(step), forgetful(s, step), hasty(s, step)); wrong != "" {
 			t.Fatalf("%s, of\n%+v", wrong, s)
 		}
 	})
@@ -47,36 +47,47 @@ func hasty(s controlplane.State, step controlplane.Step) string {
 
 // forgetful says what a step takes or makes although voters work that no Machine runs: the objects are older than they.
 // Somebody may have asked for that, by the deletion of the Cluster or by a recovery.
-func forgetful(s facts, step controlplane.Step) string {
-	unclaimed := s.unclaimed()
-	if len(unclaimed) == 0 || !s.Initialized || step.Operation == controlplane.Delete ||
+func forgetful(s controlplane.State, step controlplane.Step) string {
+	if !s.StackedEtcd || !s.Etcd.Known || !s.Initialized || step.Operation == controlplane.Delete ||
 		step.Operation == controlplane.Recover {
 		return ""
 	}
-	member := s.memberOf(controlplane.Machine{Name: step.Machine})
+	// Nobody's, where no Machine runs it and no person has given it up.
+	nobodys := slices.IndexFunc(s.Etcd.Members, func(m quorum.Member) bool {
+		return m.Machine == "" && casts(s, m) && !slices.Contains(s.RemoveMembers, m.ID)
+	})
+	if nobodys < 0 {
+		return ""
+	}
+	var member *quorum.Member
 	for i := range s.Etcd.Members {
-		if s.Etcd.Members[i].ID == step.Member {
-			member = &s.Etcd.Members[i]
+		if m := &s.Etcd.Members[i]; m.ID == step.Member || member == nil && step.Machine != "" && m.Machine == step.Machine {
+			member = m
 		}
 	}
 	switch step.Kind {
 	case controlplane.CreateMachine, controlplane.AllowHostClaim, controlplane.PreCreateMachine:
-		return fmt.Sprintf("%+v makes a Machine beside member %x, which nobody knows", step, unclaimed[0].ID)
+		return fmt.Sprintf("%+v makes a Machine beside member %x, which nobody knows", step, s.Etcd.Members[nobodys].ID)
 	case controlplane.DeleteMachine, controlplane.ReleaseDrainHook, controlplane.RemoveEtcdMember:
 		ordered := member != nil && slices.Contains(s.RemoveMembers, member.ID) && member.Machine == ""
-		// In its own words: a voter that works, or of which nobody knows that it does not, or whose disk comes further.
-		works := member != nil && !member.Learner && (member.Healthy || member.Full || member.Unasked ||
-			member.Progress > 0 && member.Silent < s.DeadMemberTimeout)
+		works := member != nil && casts(s, *member)
 		// A node without a member of its own may run the one that nobody knows, and so may one whose join still runs.
 		works = works || s.StackedEtcd && slices.ContainsFunc(s.Machines, func(machine controlplane.Machine) bool {
 			return machine.Name == step.Machine && member == nil && machine.HostClaimed &&
 				(machine.Joining || machine.Node != "" || machine.Joined)
 		})
 		if works && !ordered {
-			return fmt.Sprintf("%+v takes a voter beside member %x, which nobody knows", step, unclaimed[0].ID)
+			return fmt.Sprintf("%+v takes a voter beside member %x, which nobody knows", step, s.Etcd.Members[nobodys].ID)
 		}
 	}
 	return ""
+}
+
+// casts, in words that are not the planner's: a voter that works, or of which nobody knows that it does not, or whose
+// disk comes further.
+func casts(s controlplane.State, member quorum.Member) bool {
+	return !member.Learner && (member.Healthy || member.Full || member.Unasked ||
+		member.Progress > 0 && member.Silent < s.DeadMemberTimeout)
 }
 
 // incomplete says what a step lacks.
