@@ -30,7 +30,8 @@ FUZZ ?=
 FUZZTIME ?= 20s
 # The packages of `make mutate`, and flags of hack/mutate: --files, --shard, --changed-since, --checks.
 PACKAGES ?= internal/quorum internal/controlplane internal/controlplane/plan internal/webhooks/controlplane \
-	internal/etcd/read.go internal/etcd/peers.go controllers/quoincontrolplane/observe controllers/quoincontrolplane/history internal/rollout \
+	internal/etcd/read.go internal/etcd/peers.go controllers/quoincontrolplane/observe controllers/quoincontrolplane/history \
+	controllers/quoincontrolplane/needs internal/rollout \
 	internal/upgrade internal/skew internal/skew/plan internal/placement internal/suitability internal/outage internal/steady \
 	internal/backup/retention.go internal/backup/signing.go
 MUTATE ?=
