@@ -63,10 +63,10 @@ func (r *Reconciler) look(s *reconciliation, t *target) {
 		if err != nil {
 			return found{}, fmt.Errorf("%w: %w", backup.ErrStore, err)
 		}
-		result := seen(t, good, r.now())
+		result := seen(t, good, r.Clock.Now())
 		if len(t.signing) == 0 {
 			// Whoever can write to the store can make those that are newer than what was taken note of.
-			result.newest = newestOf(takenBy(good, last), r.now())
+			result.newest = newestOf(takenBy(good, last), r.Clock.Now())
 		}
 		if last == nil || result.newest != nil && result.newest.Time.After(last.Time.Time) {
 			return result, nil
@@ -80,7 +80,7 @@ func (r *Reconciler) look(s *reconciliation, t *target) {
 		switch at := slices.IndexFunc(all, of); {
 		case at < 0:
 			result.missing = last
-		case result.newest == nil || !all[at].Time.After(r.now()):
+		case result.newest == nil || !all[at].Time.After(r.Clock.Now()):
 			result.newest, result.unsigned = &all[at], !slices.ContainsFunc(good, of)
 		}
 		return result, nil
@@ -152,7 +152,7 @@ func (r *Reconciler) take(s *reconciliation, t *target, endpoints []etcd.Endpoin
 	s.known.attempted = s.now
 	key := client.ObjectKeyFromObject(s.controlPlane)
 	r.start(s, opTake, snapshotTimeout, func(ctx context.Context) (found, error) {
-		began := r.now()
+		began := r.Clock.Now()
 		store, done, err := t.open()
 		if err != nil {
 			return found{began: began}, fmt.Errorf("%w: %w", backup.ErrStore, err)
@@ -165,17 +165,17 @@ func (r *Reconciler) take(s *reconciliation, t *target, endpoints []etcd.Endpoin
 			Recipients: t.recipients, Signing: t.signing, Spool: r.Spool, Began: began})
 		if !errors.Is(ctx.Err(), context.Canceled) {
 			// Else the control plane was forgotten, and its metrics with it.
-			observe(key, r.now().Sub(began), err)
+			observe(key, r.Clock.Now().Sub(began), err)
 		}
 		if err != nil {
 			return found{began: began}, err
 		}
-		good, err := backup.Prune(ctx, store, t.directory, metadata, t.keep, t.signing, r.now())
-		result := seen(t, good, r.now())
+		good, err := backup.Prune(ctx, store, t.directory, metadata, t.keep, t.signing, r.Clock.Now())
+		result := seen(t, good, r.Clock.Now())
 		if result.newest == nil {
 			result.count = 1
 		}
-		result.newest, result.began, result.took, result.retention = &metadata, began, r.now().Sub(began), err
+		result.newest, result.began, result.took, result.retention = &metadata, began, r.Clock.Now().Sub(began), err
 		return result, nil
 	})
 }

@@ -23,6 +23,7 @@ import (
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
@@ -94,7 +95,7 @@ func TestOfARealMember(t *testing.T) {
 	})
 	w.r.Hosts, w.r.Etcd = onlyHost{"m2", address}, nil
 	// The clock decides about certificates here.
-	w.r.Now = time.Now
+	w.r.Clock = clock.RealClock{}
 	w.Eventually(func() *metav1.Condition {
 		w.r.known = map[client.ObjectKey]*memory{}
 		w.settle()

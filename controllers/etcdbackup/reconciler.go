@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	clusterctlv1 "sigs.k8s.io/cluster-api/cmd/clusterctl/api/v1alpha3"
 	"sigs.k8s.io/cluster-api/util"
@@ -34,6 +35,7 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/backup"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/egress"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/secretprotection"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/steady"
 )
 
 const (
@@ -65,8 +67,8 @@ type Reconciler struct {
 	Recorder events.EventRecorder
 	// WatchFilterValue is the label value that objects must carry to be reconciled.
 	WatchFilterValue string
-	// Now is the clock; time.Now when nil.
-	Now func() time.Time
+	// Clock is the system's when nil, which sees when it is set forward.
+	Clock clock.PassiveClock
 
 	calls *async.Calls
 	mu    sync.Mutex
@@ -113,17 +115,13 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, opt
 // prepare makes what Reconcile keeps, and removes what a process before this one left in the clear.
 func (r *Reconciler) prepare() {
 	backup.SweepSpool(r.Spool)
+	if r.Clock == nil {
+		r.Clock = steady.New()
+	}
 	r.calls = async.New(async.Options{MaxConcurrent: maxConcurrent})
 	r.known = map[types.NamespacedName]*memory{}
 	r.protection = &secretprotection.Protection{Client: r.Client, Reader: r.APIReader,
-		Finalizer: controlplanev1.BackupSecretFinalizer, Now: r.now}
-}
-
-func (r *Reconciler) now() time.Time {
-	if r.Now != nil {
-		return r.Now()
-	}
-	return time.Now()
+		Finalizer: controlplanev1.BackupSecretFinalizer, Now: r.Clock.Now}
 }
 
 // memory is what is known of a control plane's snapshots besides its status. It is lost with the process, and nothing
@@ -223,7 +221,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		r.forget(req.NamespacedName)
 		return ctrl.Result{}, errors.Join(kept, r.clear(ctx, controlPlane))
 	}
-	s := &reconciliation{cluster: cluster, controlPlane: controlPlane, known: r.recall(controlPlane), now: r.now()}
+	s := &reconciliation{cluster: cluster, controlPlane: controlPlane, known: r.recall(controlPlane), now: r.Clock.Now()}
 	result, err := r.reconcile(ctx, s)
 	return result, errors.Join(kept, err)
 }

@@ -172,5 +172,5 @@ func (r *Reconciler) readAuthority(ctx context.Context, s *reconciliation, t *ta
 
 // credentials for the members, made when they are used: a snapshot may wait for its turn.
 func (r *Reconciler) credentials(t *target) func() (etcd.Credentials, error) {
-	return func() (etcd.Credentials, error) { return etcd.Mint(t.caCert, t.caKey, r.now()) }
+	return func() (etcd.Credentials, error) { return etcd.Mint(t.caCert, t.caKey, r.Clock.Now()) }
 }

@@ -43,6 +43,7 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/etcd"
 	"github.com/quoin-dev/cluster-api-provider-quoin/test/backuptest"
 	"github.com/quoin-dev/cluster-api-provider-quoin/test/clienttest"
+	"github.com/quoin-dev/cluster-api-provider-quoin/test/clocktest"
 )
 
 var key = client.ObjectKey{Namespace: "prod", Name: "cp"}
@@ -192,7 +193,7 @@ func newWorld(t *testing.T, spec *controlplanev1.EtcdBackup) *world {
 func (w *world) restart() {
 	w.r = &Reconciler{Client: w.api, APIReader: w.api, Hosts: w, Etcd: w, Directory: w.volume, Spool: w.spool,
 		Recorder: w.recorder,
-		Now:      func() time.Time { return w.now }}
+		Clock:    clocktest.Shows(func() time.Time { return w.now })}
 	w.r.prepare()
 	calls := w.r.calls
 	w.t.Cleanup(calls.Close)

@@ -85,7 +85,7 @@ type Reconciler struct {
 	WatchFilterValue string
 	// Timings of waits; DefaultTimings when zero.
 	Timings Timings
-	// Clock is the real one when nil.
+	// Clock is the system's when nil, which sees when it is set forward.
 	Clock clock.PassiveClock
 
 	controller controller.Controller

@@ -20,13 +20,13 @@ func TestAStepOfTheClockMakesNoHostDead(t *testing.T) {
 	g := NewWithT(t)
 	wall, elapsed := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC), time.Duration(0)
 	r := &reconciliation{host: &infrav1.QuoinHost{}, controller: &Reconciler{
-		clock: steady.From(func() time.Time { return wall }, func() time.Duration { return elapsed })}}
+		Clock: steady.From(func() time.Time { return wall }, func() time.Duration { return elapsed })}}
 	r.host.Spec.BMC = &infrav1.BMC{}
 	r.host.Status.UnreachableSince = &metav1.Time{Time: wall}
 	meets := func(passes, step time.Duration, meet death) {
 		t.Helper()
 		wall, elapsed = wall.Add(passes+step), elapsed+passes
-		r.now = r.controller.clock.Now()
+		r.now = r.controller.Clock.Now()
 		g.Expect(r.unreachability(true, false).judge(r.now)).To(Equal(meet))
 	}
 	meets(time.Minute, 0, notYet)

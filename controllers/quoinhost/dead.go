@@ -98,12 +98,12 @@ func (r *reconciliation) unreachability(leaving, lost bool) unreachability {
 	failed := func(reason string) bool { return hasReason(r.host, infrav1.HostFencedCondition, reason) }
 	s := unreachability{
 		policy: r.unreachablePolicy(), leaving: leaving, lost: lost,
-		since:   steady.Shift(r.controller.clock, r.host.Status.UnreachableSince.Time),
+		since:   steady.Shift(r.controller.Clock, r.host.Status.UnreachableSince.Time),
 		usurped: usurped(r.host) != nil, fenced: r.host.Fenced(), bmc: r.host.Spec.BMC != nil,
 		bmcFailed: failed(infrav1.HostBMCFailedReason) || failed(infrav1.HostUnconfirmedReason),
 	}
 	if power := r.host.Status.Power; power != nil && power.CycledAt != nil {
-		s.cycledAt = steady.Shift(r.controller.clock, power.CycledAt.Time)
+		s.cycledAt = steady.Shift(r.controller.Clock, power.CycledAt.Time)
 	}
 	return s
 }

@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	kerrors "k8s.io/apimachinery/pkg/util/errors"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -68,10 +69,8 @@ type Reconciler struct {
 	BundleKeys []string
 	// Recorder of events; that of the manager when nil.
 	Recorder events.EventRecorder
-	// Now is the clock; time.Now when nil.
-	Now func() time.Time
-	// clock that Now is of; nil when it is another one.
-	clock *steady.Clock
+	// Clock is the system's when nil, which sees when it is set forward.
+	Clock clock.PassiveClock
 	// WatchFilterValue is the label value that objects must carry to be reconciled.
 	WatchFilterValue string
 	// Timings of waits; DefaultTimings when zero.
@@ -140,13 +139,12 @@ func (r *Reconciler) defaults() {
 		r.writes = ownwrites.Track(r.Client)
 		r.Client = r.writes
 	}
-	if r.Now == nil {
-		r.clock = steady.New()
-		r.Now = r.clock.Now
+	if r.Clock == nil {
+		r.Clock = steady.New()
 	}
 	if r.secrets == nil {
 		r.secrets = &secretprotection.Protection{Client: r.Client, Reader: r.APIReader,
-			Finalizer: infrav1.HostSecretFinalizer, Now: r.Now}
+			Finalizer: infrav1.HostSecretFinalizer, Now: r.Clock.Now}
 	}
 	if r.jitter == nil {
 		r.jitter = rand.Float64
@@ -216,7 +214,7 @@ func (r *Reconciler) takeStep(
 	ctx context.Context, host *infrav1.QuoinHost, claim claim, paused bool,
 ) (_ ctrl.Result, reterr error) {
 	before := host.DeepCopy()
-	one := &reconciliation{controller: r, host: host, claim: claim, now: r.Now(), paused: paused}
+	one := &reconciliation{controller: r, host: host, claim: claim, now: r.Clock.Now(), paused: paused}
 	if operation := host.Status.Operation; operation != nil {
 		one.noted = operation.ID
 	}

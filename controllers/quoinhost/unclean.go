@@ -83,7 +83,7 @@ func (r *reconciliation) stuck() bool {
 }
 
 func (r *reconciliation) stuckAt() time.Time {
-	return steady.Shift(r.controller.clock, r.host.Status.CleaningFailsSince.Time).Add(maxFailing)
+	return steady.Shift(r.controller.Clock, r.host.Status.CleaningFailsSince.Time).Add(maxFailing)
 }
 
 // cause is why a host is quarantined, without the ways out, and without what came of a person's words since.

@@ -259,7 +259,7 @@ func (r *Reconciler) powerNeeded(ctx context.Context, machine *clusterv1.Machine
 	if machine == nil || r.NeedsPower == nil {
 		return nil
 	}
-	why, err := r.NeedsPower(ctx, machine, boots, r.Now())
+	why, err := r.NeedsPower(ctx, machine, boots, r.Clock.Now())
 	switch {
 	case err != nil:
 		return &withheldError{why: fmt.Sprintf("nobody knows whether it is needed: %v", err)}

@@ -35,6 +35,7 @@ import (
 	controlplaneneeds "github.com/quoin-dev/cluster-api-provider-quoin/controllers/quoincontrolplane/needs"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/async"
 	"github.com/quoin-dev/cluster-api-provider-quoin/test/clienttest"
+	"github.com/quoin-dev/cluster-api-provider-quoin/test/clocktest"
 )
 
 const (
@@ -541,7 +542,7 @@ func (w *world) restart() {
 	w.r = &Reconciler{
 		Client: w.client, APIReader: w.client, Provisioner: w.room, Calls: async.New(async.Options{}),
 		Power: w.bmc, PowerCalls: async.New(async.Options{}), NeedsPower: controlplaneneeds.Hosts{Reader: w.client}.Power,
-		Now: func() time.Time { return w.now }, jitter: func() float64 { return 0 },
+		Clock: clocktest.Shows(func() time.Time { return w.now }), jitter: func() float64 { return 0 },
 	}
 	w.t.Cleanup(w.r.Calls.Close)
 	w.t.Cleanup(w.r.PowerCalls.Close)

@@ -58,7 +58,7 @@ func (r *Reconciler) claim(
 	request.FailureDomain, request.Version = v.machine.Spec.FailureDomain, v.machine.Spec.Version
 	request.Pool = placement.Pool(v.machine)
 	request.PreferFormer = quoinMachine.Spec.HostPreference == infrav1.HostPreferenceFormer
-	request.Now = r.now()
+	request.Now = r.Clock.Now()
 	free, err := r.free(ctx, quoinMachine)
 	if err != nil {
 		return ctrl.Result{}, err

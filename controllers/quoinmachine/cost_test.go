@@ -21,6 +21,7 @@ import (
 
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/test/cachetest"
+	"github.com/quoin-dev/cluster-api-provider-quoin/test/clocktest"
 )
 
 // fleet is a management cluster with a fleet of hosts, of which no machine here may have any: they are another pool's.
@@ -35,7 +36,7 @@ type fleet struct {
 func newFleet(tb testing.TB, hosts, machines int) *fleet {
 	tb.Helper()
 	f := &fleet{tb: tb, client: cachetest.New(tb, cluster()), now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
-	f.r = &Reconciler{Client: f.client, APIReader: f.client, Now: func() time.Time { return f.now }}
+	f.r = &Reconciler{Client: f.client, APIReader: f.client, Clock: clocktest.Shows(func() time.Time { return f.now })}
 	for i := range hosts {
 		h := host(fmt.Sprintf("h%d", i), fmt.Sprintf("rack-%d", i%20))
 		h.UID = types.UID(h.Name)

@@ -23,7 +23,7 @@ import (
 // observation is what a QuoinMachine's state follows from. Each part is nil when it does not exist.
 type observation struct {
 	now     time.Time
-	clock   *steady.Clock
+	steps   steady.Steps
 	machine *clusterv1.Machine
 	cluster *clusterv1.Cluster
 	// host that carries the claim of the QuoinMachine; the cache's own, not to be changed.
@@ -40,7 +40,7 @@ type observation struct {
 type obstacle struct{ reason, message string }
 
 func (r *Reconciler) observe(ctx context.Context, quoinMachine *infrav1.QuoinMachine) (*observation, error) {
-	v := &observation{now: r.now(), clock: r.clock}
+	v := &observation{now: r.Clock.Now(), steps: steady.StepsOf(r.Clock)}
 	machine, err := util.GetOwnerMachine(ctx, r.Client, quoinMachine.ObjectMeta)
 	if client.IgnoreNotFound(err) != nil {
 		return nil, fmt.Errorf("reading the Machine of QuoinMachine %s/%s: %w", quoinMachine.Namespace, quoinMachine.Name,

@@ -110,7 +110,7 @@ func (r *Reconciler) taint(
 	// The list of taints is replaced as a whole, so nobody else may have changed it meanwhile.
 	before := client.MergeFromWithOptions(node.DeepCopy(), client.MergeFromWithOptimisticLock{})
 	added := outOfService
-	added.TimeAdded = &metav1.Time{Time: r.now()}
+	added.TimeAdded = &metav1.Time{Time: r.Clock.Now()}
 	node.Spec.Taints = append(node.Spec.Taints, added)
 	ctx, cancel = context.WithTimeout(ctx, workloadTimeout) // well within the lease of the host that is held
 	defer cancel()

@@ -13,6 +13,7 @@ import (
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
@@ -61,7 +62,7 @@ func TestTheReplacementOfAFailedMachineGoesToAnotherHost(t *testing.T) {
 	failed.Status.LastFailure = &infrav1.HostFailure{Time: metav1.NewTime(now.Add(-30 * time.Minute)),
 		Pool: "team/workers", Reason: infrav1.HostStepFailedReason}
 	w := newWorld(t, cluster(), machine, quoinMachine, failed, host("h2", ""))
-	w.r.Now = func() time.Time { return now }
+	w.r.Clock = clocktesting.NewFakePassiveClock(now)
 	w.reconcile("m1")
 	w.g.Expect(w.machine("m1").Status.HostRef.Name).To(Equal("h2"))
 

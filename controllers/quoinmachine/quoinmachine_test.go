@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -49,7 +50,8 @@ func newWorld(t *testing.T, objects ...client.Object) *world {
 		WithIndex(&infrav1.QuoinHost{}, infrav1.HostConsumerNameField, consumer(func(ref *infrav1.ConsumerReference) string {
 			return ref.Name
 		})).Build()
-	w.r = &Reconciler{Client: w.client, APIReader: w.client, Withholds: needs.Hosts{Reader: w.client}.Claim}
+	w.r = &Reconciler{Client: w.client, APIReader: w.client, Clock: clock.RealClock{},
+		Withholds: needs.Hosts{Reader: w.client}.Claim}
 	return w
 }
 

@@ -10,10 +10,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	kerrors "k8s.io/apimachinery/pkg/util/errors"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -56,10 +56,8 @@ type Reconciler struct {
 	// Withholds says why whoever made a Machine has it claim no host now; empty when nobody does. It is asked right before
 	// a claim; nobody is when nil.
 	Withholds func(ctx context.Context, machine *clusterv1.Machine) (why string, err error)
-	// Now is the clock; time.Now when nil.
-	Now func() time.Time
-	// clock that Now is of; nil when it is another one.
-	clock *steady.Clock
+	// Clock is the system's when nil, which sees when it is set forward.
+	Clock clock.PassiveClock
 	// Recorder of events; that of the manager when nil.
 	Recorder events.EventRecorder
 	// WatchFilterValue is the label value that objects must carry to be reconciled.
@@ -85,10 +83,6 @@ type Reconciler struct {
 func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, options controller.Options) error {
 	if r.Client == nil || r.APIReader == nil || r.ClusterCache != nil && r.Hosts == nil {
 		return errors.New("the reconciler needs a Client and an APIReader, and Hosts with a ClusterCache")
-	}
-	if r.Now == nil {
-		r.clock = steady.New()
-		r.Now = r.clock.Now
 	}
 	r.track()
 	r.words = &objectpatch.Pace{}
@@ -127,6 +121,9 @@ func (r *Reconciler) track() {
 	if r.writes == nil {
 		r.writes = ownwrites.Track(r.Client)
 		r.Client = r.writes
+	}
+	if r.Clock == nil {
+		r.Clock = steady.New()
 	}
 }
 
@@ -216,13 +213,6 @@ func (r *Reconciler) step(
 		return r.reconcileDelete(ctx, quoinMachine, observation)
 	}
 	return r.reconcileNormal(ctx, quoinMachine, observation)
-}
-
-func (r *Reconciler) now() time.Time {
-	if r.Now != nil {
-		return r.Now()
-	}
-	return time.Now()
 }
 
 // reconcileDelete waits until nothing holds the host any more, and then until the claimed host was verified to be

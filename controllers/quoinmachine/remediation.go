@@ -20,7 +20,6 @@ import (
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/lifecycle"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/placement"
-	"github.com/quoin-dev/cluster-api-provider-quoin/internal/steady"
 )
 
 const (
@@ -59,7 +58,7 @@ func waits(m *infrav1.QuoinMachine, v *observation) bool {
 		if seconds := host.Spec.Unreachable.OverriddenBy(m.Spec.Unreachable).TimeoutSeconds; seconds != nil {
 			timeout = time.Duration(*seconds) * time.Second
 		}
-		return v.now.Before(steady.Shift(v.clock, since.Time).Add(timeout))
+		return v.now.Before(v.steps.Shift(since.Time).Add(timeout))
 	}
 	provisioned := conditions.Get(host, infrav1.HostProvisionedCondition)
 	if provisioned == nil {

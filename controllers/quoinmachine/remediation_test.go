@@ -9,6 +9,7 @@ import (
 
 	. "github.com/onsi/gomega"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clocktesting "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -104,7 +105,7 @@ func TestWhatANewMachineMendsIsNotSpared(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			machine, quoinMachine := owned("m1", uid1)
 			w := newWorld(t, cluster(), machine, quoinMachine, host("h1", ""))
-			w.r.Now = func() time.Time { return now }
+			w.r.Clock = clocktesting.NewFakePassiveClock(now)
 			w.reconcile("m1")
 			w.g.Expect(w.core("m1").Annotations).To(HaveKey(skip))
 			w.updateHost("h1", c.set)

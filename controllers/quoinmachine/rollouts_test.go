@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/events"
+	clocktesting "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
 	bootstrapv1 "sigs.k8s.io/cluster-api/api/bootstrap/kubeadm/v1beta2"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -219,9 +220,9 @@ func heldLong(t *testing.T, token string) (*world, *quoinv1.RolloutPolicy) {
 		Namespace: metav1.NamespaceSystem, Name: "bootstrap-token-" + token}}).Build()
 	w.r.ClusterCache = clustercache.NewFakeClusterCache(workload, client.ObjectKeyFromObject(cluster()))
 	w.r.Recorder = events.NewFakeRecorder(10)
-	w.r.Now = func() time.Time { return time.Date(2026, 11, 23, 9, 0, 0, 0, time.UTC) }
+	w.r.Clock = clocktesting.NewFakePassiveClock(time.Date(2026, 11, 23, 9, 0, 0, 0, time.UTC))
 	w.change("m1", func(m *clusterv1.Machine) {
-		m.CreationTimestamp = metav1.NewTime(w.r.Now().Add(-time.Hour))
+		m.CreationTimestamp = metav1.NewTime(w.r.Clock.Now().Add(-time.Hour))
 		set := &clusterv1.MachineSet{ObjectMeta: metav1.ObjectMeta{Name: "blue-1", UID: "set"}}
 		m.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(set,
 			clusterv1.GroupVersion.WithKind("MachineSet"))}
@@ -251,18 +252,18 @@ func TestAMachineThatNoPolicyHoldsAnyMoreClaimsNoHostWithADeadToken(t *testing.T
 		}, false},
 		"it was admitted before a long pause": {"fedcba", func(w *world, _ *quoinv1.RolloutPolicy) {
 			w.change("m1", func(m *clusterv1.Machine) {
-				m.Annotations[quoinv1.RolloutAdmittedAnnotation] = rollout.Admission(m, w.r.Now().Add(-20*time.Minute))
+				m.Annotations[quoinv1.RolloutAdmittedAnnotation] = rollout.Admission(m, w.r.Clock.Now().Add(-20*time.Minute))
 			})
 		}, false},
 		"the token is there": {"abcdef", released, true},
 		"it was admitted a moment ago, with a look at the token": {"fedcba", func(w *world, _ *quoinv1.RolloutPolicy) {
 			w.change("m1", func(m *clusterv1.Machine) {
-				m.Annotations[quoinv1.RolloutAdmittedAnnotation] = rollout.Admission(m, w.r.Now())
+				m.Annotations[quoinv1.RolloutAdmittedAnnotation] = rollout.Admission(m, w.r.Clock.Now())
 			})
 		}, true},
 		"it is young": {"fedcba", func(w *world, policy *quoinv1.RolloutPolicy) {
-			now := w.r.Now().Add(-56 * time.Minute)
-			w.r.Now = func() time.Time { return now }
+			now := w.r.Clock.Now().Add(-56 * time.Minute)
+			w.r.Clock = clocktesting.NewFakePassiveClock(now)
 			released(w, policy)
 		}, true},
 		"no MachineSet makes another one": {"fedcba", func(w *world, policy *quoinv1.RolloutPolicy) {

@@ -57,7 +57,7 @@ func (r *Reconciler) hostChanged(ctx context.Context, before, now *infrav1.Quoin
 	if initial || before != nil && now != nil && reflect.DeepEqual(availabilityOf(before), availabilityOf(now)) {
 		return
 	}
-	count := r.counts.changed(r.now())
+	count := r.counts.changed(r.Clock.Now())
 	free := now != nil && placement.Free(placement.HostOf(now))
 	if !count && !free {
 		return

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/cluster-api/controllers/clustercache"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
@@ -17,6 +18,7 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/quoincontrolplane"
 	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/quoinhost"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/hostaccess"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/steady"
 )
 
 // Harness changes what a process has one of, for tests that run managers beside each other in one process and end them
@@ -38,10 +40,20 @@ type Harness struct {
 	Connector func(*hostaccess.Connector)
 	// ClusterCache wraps the connections to workload clusters.
 	ClusterCache func(clustercache.ClusterCache) clustercache.ClusterCache
+	// Clock of all controllers; the system's when nil.
+	Clock clock.PassiveClock
 	// Etcd reads and changes etcd in place of etcd.Client.
 	Etcd quoincontrolplane.EtcdClient
 	// Backup reads etcd's snapshots in place of etcdbackup.Network.
 	Backup etcdbackup.EtcdClient
+}
+
+// clock is one for all controllers, so that whichever looks first sees by how much it was set forward.
+func (h *Harness) clock() clock.PassiveClock {
+	if h.Clock == nil {
+		return steady.New()
+	}
+	return h.Clock
 }
 
 func (h *Harness) clusterCache(c clustercache.ClusterCache) clustercache.ClusterCache {

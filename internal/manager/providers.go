@@ -62,6 +62,7 @@ func addProviders(ctx context.Context, mgr ctrl.Manager, o *Options) error {
 	}
 	clusterCache = o.Harness.clusterCache(clusterCache)
 	machines := newCachedMachines(mgr, o)
+	o.Harness.Clock = o.Harness.clock()
 	if o.Serves(Infrastructure) {
 		if err := addInfrastructure(ctx, mgr, o, connector, rules, clusterCache, machines); err != nil {
 			return fmt.Errorf("set up the infrastructure provider: %w", err)
@@ -144,6 +145,7 @@ func infrastructure(
 			NeedsPower:       needed.Power,
 			Egress:           rules,
 			BundleKeys:       o.bundleKeys(),
+			Clock:            o.Harness.Clock,
 			WatchFilterValue: o.WatchFilter,
 			Timings:          o.Harness.Hosts,
 		}, o.QuoinHostConcurrency},
@@ -153,6 +155,7 @@ func infrastructure(
 			Withholds:        needed.Claim,
 			ClusterCache:     clusterCache,
 			Hosts:            connector,
+			Clock:            o.Harness.Clock,
 			WatchFilterValue: o.WatchFilter,
 		}, o.QuoinMachineConcurrency},
 		{&quoinmachinetemplate.Reconciler{
@@ -164,6 +167,7 @@ func infrastructure(
 			APIReader:        mgr.GetAPIReader(),
 			ClusterCache:     clusterCache,
 			Egress:           rules,
+			Clock:            o.Harness.Clock,
 			WatchFilterValue: o.WatchFilter,
 		}, o.QuoinClusterConcurrency},
 		{&quoincluster.Reconciler{
@@ -197,6 +201,7 @@ func controlPlane(
 			Directory:        o.BackupDirectory,
 			Spool:            o.BackupSpool,
 			Egress:           rules,
+			Clock:            o.Harness.Clock,
 			WatchFilterValue: o.WatchFilter,
 		}, o.QuoinControlPlaneConcurrency},
 		{&preflightcheck.Reconciler{
@@ -211,6 +216,7 @@ func controlPlane(
 		{&clusterupgrade.Reconciler{
 			Client:           mgr.GetClient(),
 			APIReader:        mgr.GetAPIReader(),
+			Clock:            o.Harness.Clock,
 			WatchFilterValue: o.WatchFilter,
 		}, 1},
 		{&quoincontrolplane.Reconciler{
@@ -220,6 +226,7 @@ func controlPlane(
 			ClusterCache:        clusterCache,
 			Hosts:               connector,
 			Etcd:                o.Harness.Etcd,
+			Clock:               o.Harness.Clock,
 			WatchFilterValue:    o.WatchFilter,
 			Timings:             o.Harness.ControlPlane,
 		}, o.QuoinControlPlaneConcurrency},

@@ -68,13 +68,13 @@ func (c *Clock) Now() time.Time {
 // Since is how long ago a time was by what the clock shows.
 func (c *Clock) Since(t time.Time) time.Duration { return c.Now().Sub(t) }
 
+// Steps are what is known of how a clock was set forward. They do not change.
+type Steps []step
+
 // Shift returns the time at which something began, as the clock would have shown it then had it been set before: what
 // it was set forward by since then did not pass. No time stays none.
-func (c *Clock) Shift(t time.Time) time.Time {
-	c.Now()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, step := range c.steps {
+func (s Steps) Shift(t time.Time) time.Time {
+	for _, step := range s {
 		if !t.IsZero() && !t.After(step.from) {
 			t = t.Add(step.by)
 		}
@@ -82,10 +82,17 @@ func (c *Clock) Shift(t time.Time) time.Time {
 	return t
 }
 
-// Shift is that of a clock that can; by any other nothing is shifted.
-func Shift(clock any, t time.Time) time.Time {
-	if c, ok := clock.(*Clock); ok && c != nil {
-		return c.Shift(t)
+// StepsOf a clock as it is now; none of one that does not look for them.
+func StepsOf(clock any) Steps {
+	c, ok := clock.(*Clock)
+	if !ok || c == nil {
+		return nil
 	}
-	return t
+	c.Now()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.steps)
 }
+
+// Shift is that of the clock's steps.
+func Shift(clock any, t time.Time) time.Time { return StepsOf(clock).Shift(t) }

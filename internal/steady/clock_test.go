@@ -42,19 +42,19 @@ func TestAStepForwardIsNoTimeThatPassed(t *testing.T) {
 				c.Now()
 				wall, elapsed = wall.Add(a.passes), elapsed+a.passes
 			}
-			if got := c.Now().Sub(c.Shift(began)); got != test.since {
+			if got := c.Now().Sub(Shift(c, began)); got != test.since {
 				t.Errorf("it began %s ago, not %s", got, test.since)
 			}
 			later := c.Now()
 			wall, elapsed = wall.Add(time.Minute), elapsed+time.Minute
-			if got := c.Since(c.Shift(later)); got != time.Minute {
+			if got := c.Since(Shift(c, later)); got != time.Minute {
 				t.Errorf("what began after it began %s ago, not a minute", got)
 			}
-			if len(c.steps) != test.kept || !c.Shift(time.Time{}).IsZero() {
-				t.Errorf("steps are %v, not %d, and no time is shifted to %s", c.steps, test.kept, c.Shift(time.Time{}))
+			if len(c.steps) != test.kept || !Shift(c, time.Time{}).IsZero() {
+				t.Errorf("steps are %v, not %d, and no time is shifted to %s", c.steps, test.kept, Shift(c, time.Time{}))
 			}
 			wall = wall.Add(day)
-			if got := c.Shift(later).Sub(later); got != day {
+			if got := Shift(c, later).Sub(later); got != day {
 				t.Errorf("a step that nobody saw yet shifts by %s", got)
 			}
 		})

@@ -33,7 +33,7 @@ const (
 	etcdAlone   blow = "etcd cut off"
 	etcdParted  blow = "etcd cut off from one other"
 	diskSlow    blow = "disk of etcd slow"
-	clockSteps  blow = "clock of a host set"
+	clockSteps  blow = "clocks of a host and of our manager set"
 	hostCrashes blow = "host crashed"
 	hostOff     blow = "host without power"
 	domainOff   blow = "failure domain without power"
@@ -228,6 +228,7 @@ func (a *avenger) strike() {
 	case clockSteps:
 		for _, offset := range []time.Duration{time.Duration(1+a.host%12) * time.Hour, -time.Duration(1+a.host%7) * time.Hour, 0} {
 			host.Machine.SetClockOffset(offset)
+			a.court.site.SetClockOffset(-offset)
 			time.Sleep(a.length / 2)
 		}
 	case hostCrashes:

@@ -11,7 +11,6 @@ import (
 	. "github.com/onsi/gomega"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	clocktesting "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util/conditions"
@@ -84,8 +83,7 @@ func TestAStepOfTheClockMakesNobodyDeadOrStuckOrGivenUp(t *testing.T) {
 			infra := &infrav1.QuoinMachine{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{
 				infrav1.StopAPIServerAnnotation: began.Format(time.RFC3339)}}}
 			infra.Spec.ProviderID = host.ProviderID()
-			o := &Observation{clock: clock}
-			o.At = clock.Now()
+			o := &Observation{At: clock.Now(), steps: steady.StepsOf(clock)}
 			o.Hosts, o.QuoinMachines = map[string]*infrav1.QuoinHost{"m": host}, map[string]*infrav1.QuoinMachine{"m": infra}
 			o.Workload.Health = map[string]Health{"m": {lostSince: began, readySince: began}}
 			g.Expect(ago(o, machine)).To(Equal(time.Minute))
@@ -100,7 +98,7 @@ func TestWhatLiesAheadOfTheClockBeganWhenItWasFirstSeen(t *testing.T) {
 	g, past := NewWithT(t), history.Past{}
 	look := func(at time.Time) *Observation {
 		o := atNoon()
-		o.At, o.clock = at, clocktesting.NewFakePassiveClock(at)
+		o.At = at
 		machine, host, infra := o.Machines["a"], o.Hosts["a"], o.QuoinMachines["a"]
 		machine.DeletionTimestamp = ptr.To(metav1.NewTime(noon))
 		o.ControlPlane.Annotations = map[string]string{
@@ -147,7 +145,6 @@ func TestWhatLiesAheadOfTheClockBeganWhenItWasFirstSeen(t *testing.T) {
 func TestSilencesAheadOfTheClockStayApart(t *testing.T) {
 	g, o := NewWithT(t), atNoon()
 	o.At = noon.Add(-3 * time.Hour)
-	o.clock = clocktesting.NewFakePassiveClock(o.At)
 	o.Hosts["a"].Status.UnreachableSince = ptr.To(metav1.NewTime(noon))
 	o.Workload.Health["a"] = Health{lostSince: noon}
 	built, _ := buildState(o, history.Past{}, Delays{})
@@ -161,7 +158,7 @@ func TestAStepOfTheClockEndsNoDrain(t *testing.T) {
 	clock := steady.From(func() time.Time { return wall }, func() time.Duration { return elapsed })
 	undrained := func() bool {
 		o := atNoon()
-		o.At, o.clock = clock.Now(), clock
+		o.At, o.steps = clock.Now(), steady.StepsOf(clock)
 		machine := o.Machines["a"]
 		machine.DeletionTimestamp = ptr.To(metav1.NewTime(noon))
 		machine.Status.NodeRef.Name = "n-a"

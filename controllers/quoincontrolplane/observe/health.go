@@ -25,7 +25,6 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/outage"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/placement"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/quorum"
-	"github.com/quoin-dev/cluster-api-provider-quoin/internal/steady"
 )
 
 // fillHealth adds to the state what Machines are replaced for, and what speaks against it.
@@ -55,8 +54,8 @@ func (o *Observation) healthOf(machine *clusterv1.Machine, lost map[string]strin
 		Spared:         Spared(machine),
 		Born:           machine.CreationTimestamp.Time,
 		Replaces:       AttemptFrom(machine.Annotations[controlplanev1.RemediationForAnnotation]),
-		NodeLostSince:  steady.Shift(o.clock, o.Workload.Health[machine.Name].lostSince),
-		NodeReadySince: steady.Shift(o.clock, o.Workload.Health[machine.Name].readySince),
+		NodeLostSince:  o.steps.Shift(o.Workload.Health[machine.Name].lostSince),
+		NodeReadySince: o.steps.Shift(o.Workload.Health[machine.Name].readySince),
 		MemberIllSince: o.began(o.memberIllSince(machine)),
 	}
 	if health.Replaces != nil {
@@ -79,7 +78,7 @@ func (o *Observation) healthOf(machine *clusterv1.Machine, lost map[string]strin
 	if host := o.Hosts[machine.Name]; host != nil {
 		health.DomainLost = lost[fieldindex.DomainOf(host)]
 		if since := host.Status.UnreachableSince; since != nil {
-			health.SilentSince = steady.Shift(o.clock, since.Time)
+			health.SilentSince = o.steps.Shift(since.Time)
 		} else if reachable := conditions.Get(host, infrav1.HostReachableCondition); isTrue(reachable) {
 			health.AnswersSince = o.began(reachable.LastTransitionTime.Time)
 		}

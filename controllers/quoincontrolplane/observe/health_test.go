@@ -12,7 +12,6 @@ import (
 	. "github.com/onsi/gomega"
 	gomegatypes "github.com/onsi/gomega/types"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	clocktesting "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util/conditions"
@@ -263,7 +262,6 @@ func TestSilenceOutlivesARestart(t *testing.T) {
 			look := func(at time.Time, past history.Past) (quorum.Member, history.Past) {
 				o := threeMembers()
 				o.Cluster, o.At, o.Etcd.ReadAt = &clusterv1.Cluster{}, at, at
-				o.clock = clocktesting.NewFakePassiveClock(at)
 				member := &o.Etcd.Cluster.Members[1]
 				member.Answers = false
 				if c.change != nil {
@@ -294,7 +292,6 @@ func TestARecalledSilenceCountsOnceItIsSeen(t *testing.T) {
 	look := func(at time.Duration, change ...func(*etcd.Member)) quorum.Member {
 		o := threeMembers()
 		o.Cluster, o.At, o.Etcd.ReadAt = &clusterv1.Cluster{}, start.Add(at), start.Add(at)
-		o.clock = clocktesting.NewFakePassiveClock(start.Add(at))
 		member := &o.Etcd.Cluster.Members[1]
 		member.Answers = false
 		for _, change := range change {
@@ -335,7 +332,6 @@ func TestTwoLooksMakeNobodyDead(t *testing.T) {
 	look := func(at time.Duration) quorum.Member {
 		o := threeMembers()
 		o.Cluster, o.At, o.Etcd.ReadAt = &clusterv1.Cluster{}, start.Add(at), start.Add(at)
-		o.clock = clocktesting.NewFakePassiveClock(start.Add(at))
 		o.Etcd.Cluster.Members[1].Answers = false
 		built, next := buildState(o, past, Delays{DeadMember: after})
 		past = next
@@ -360,7 +356,7 @@ func TestWhereNobodyAnswersAQuorumIsWaitedForAsLong(t *testing.T) {
 	grace := func(at time.Duration, answers, agreed bool) (wait time.Duration) {
 		read := threeMembers()
 		read.Cluster, read.At, read.Etcd.ReadAt = &clusterv1.Cluster{}, start.Add(at), start.Add(at)
-		read.clock, read.Etcd.Cluster.Agreed = clocktesting.NewFakePassiveClock(read.At), agreed
+		read.Etcd.Cluster.Agreed = agreed
 		if !answers {
 			read.Etcd.Err = errors.New("no member answered")
 		}

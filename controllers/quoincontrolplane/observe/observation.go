@@ -9,7 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util/collections"
@@ -29,8 +28,8 @@ type Observation struct {
 	Inventory
 	// At is when it was made; zero when nothing was observed.
 	At time.Time
-	// clock that At was read from.
-	clock clock.PassiveClock
+	// steps by which the clock was set forward that At was read from.
+	steps steady.Steps
 	// ahead are the times that earlier observations saw lie ahead of the clock, aheadStill those of them that this one
 	// met, and what it saw so itself.
 	ahead      history.Since[int64]
@@ -99,7 +98,7 @@ func (s *Sources) Again(ctx context.Context, before *Observation, lists *Lists) 
 
 // conclude makes the state of what was read and of what is remembered, and remembers what came of it.
 func (s *Sources) conclude(o *Observation) *Observation {
-	o.At, o.clock = s.Clock.Now(), s.Clock
+	o.At, o.steps = s.Clock.Now(), steady.StepsOf(s.Clock)
 	concluded, past := buildState(o, s.History.Past(o.ControlPlane.UID), s.Delays)
 	s.History.Remember(o.ControlPlane.UID, past)
 	return concluded
@@ -142,7 +141,7 @@ func (o *Observation) ago(t time.Time) time.Duration { return o.At.Sub(o.began(t
 // so. What lies between is neither time that has passed, nor waited for. It stays at that once the clock has come so
 // far, and begins anew after a restart, which waits once more.
 func (o *Observation) began(t time.Time) time.Time {
-	shifted, second := steady.Shift(o.clock, t), t.Unix()
+	shifted, second := o.steps.Shift(t), t.Unix()
 	if _, noted := o.ahead.Of(second); !noted && !shifted.After(o.At) {
 		return shifted
 	}

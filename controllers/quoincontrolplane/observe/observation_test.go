@@ -35,7 +35,7 @@ func TestTheStateIsMadeOfWhatIsGiven(t *testing.T) {
 	read := func(at time.Time) *Observation {
 		o := threeMembers()
 		o.Cluster = &clusterv1.Cluster{}
-		o.At, o.clock, o.Etcd.ReadAt = at, clocktesting.NewFakePassiveClock(at), at
+		o.At, o.Etcd.ReadAt = at, at
 		o.Workload.ConfigVersion = "v1.36.3"
 		o.Etcd.Cluster.Members[1].Answers = false
 		deleted := metav1.NewTime(at)

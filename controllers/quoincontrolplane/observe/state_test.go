@@ -11,7 +11,6 @@ import (
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	clocktesting "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util/collections"
@@ -27,7 +26,7 @@ var noon = time.Date(2026, 11, 28, 12, 0, 0, 0, time.UTC)
 
 // atNoon observes one Machine a, which serves.
 func atNoon() *Observation {
-	o := &Observation{Inventory: *joined(), At: noon, clock: clocktesting.NewFakePassiveClock(noon)}
+	o := &Observation{Inventory: *joined(), At: noon}
 	o.ControlPlane.Namespace, o.ControlPlane.Name = namespace, "plane"
 	o.Machines["a"].CreationTimestamp = metav1.NewTime(time.Unix(7, 0))
 	infra := &infrav1.QuoinMachine{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "a"}}

@@ -8,11 +8,13 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/spf13/pflag"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/cluster-api/controllers/clustercache"
 
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/ssh"
@@ -21,6 +23,7 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/etcd"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/hostaccess"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/manager"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/steady"
 )
 
 // SiteOptions of a site.
@@ -56,6 +59,8 @@ type Site struct {
 	options  SiteOptions
 	upstream *Manager
 	versions versions
+	// offset of our manager's clock from that of all others.
+	offset atomic.Int64
 
 	mu      sync.Mutex
 	manager *Manager
@@ -117,7 +122,8 @@ func (s *Site) Start() error {
 			retryConnections(c, s.options.Retry)
 			return workloads{c, m}
 		},
-		Etcd: members{etcd.Client{}, m},
+		Etcd:  members{etcd.Client{}, m},
+		Clock: s.clock(),
 	}
 	if s.options.Call > 0 {
 		options.Harness.Hosts.Call = s.options.Call
@@ -153,6 +159,17 @@ func quickerHosts(times int) quoinhost.Timings {
 		*wait /= time.Duration(max(times, 1))
 	}
 	return t
+}
+
+// SetClockOffset sets the clock of our manager, and of those that follow it. What one of them saw before seems to be as much longer
+// ago, or to lie ahead.
+func (s *Site) SetClockOffset(offset time.Duration) { s.offset.Store(int64(offset)) }
+
+// clock that one manager goes by.
+func (s *Site) clock() clock.PassiveClock {
+	start := time.Now()
+	return steady.From(func() time.Time { return time.Now().Add(time.Duration(s.offset.Load())) },
+		func() time.Duration { return time.Since(start) })
 }
 
 // Kill ends our manager at this instant.
