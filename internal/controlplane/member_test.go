@@ -30,9 +30,10 @@ func TestMemberFrom(t *testing.T) {
 		quorum.Member{ID: 1, Name: "n-a", Silent: quorum.Forever}))
 }
 
-// A reading that is dated ahead is as old as it is ahead.
+// A reading that is dated ahead is as old as it is ahead. The control plane reads once a minute: three have failed before none counts.
 func TestReadingAge(t *testing.T) {
 	g, now := NewWithT(t), time.Now()
+	g.Expect(ReadingMaxAge).To(Equal(3 * time.Minute))
 	for _, ago := range []time.Duration{0, time.Minute, -time.Minute} {
 		read := &controlplanev1.EtcdStatus{ObservedTime: metav1.NewTime(now.Add(-ago))}
 		g.Expect(ReadingAge(read, now)).To(Equal(max(ago, -ago)))
@@ -49,7 +50,9 @@ func TestMembershipIsReadFromStatus(t *testing.T) {
 		"no time":      {Members: members},
 		"nothing said": {},
 	} {
-		g.Expect(MembershipFrom(unread, now).Known).To(BeFalse(), why)
+		membership := MembershipFrom(unread, now)
+		g.Expect(membership.Known).To(BeFalse(), why)
+		g.Expect(membership.Problem).To(Equal("the control plane has not read it yet"), why)
 	}
 	read := MembershipFrom(&controlplanev1.EtcdStatus{Members: members, Agreed: ptr.To(true),
 		ObservedTime: metav1.NewTime(now.Add(-time.Minute))}, now)
