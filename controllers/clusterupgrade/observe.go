@@ -29,6 +29,7 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/rollout"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew/observed"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/steady"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/upgrade"
 )
 
@@ -55,7 +56,7 @@ func (r *Reconciler) observe(
 	case err != nil:
 		return nil, fmt.Errorf("read Cluster %s: %w", key, err)
 	}
-	seen.cluster = cluster
+	seen.cluster, seen.world.Steps = cluster, steady.StepsOf(r.Clock)
 	for _, look := range []func(context.Context, client.Reader, *observation) error{
 		r.lookAtCluster, r.lookAtInfrastructure, r.lookAtControlPlane, lookAtPools,
 	} {

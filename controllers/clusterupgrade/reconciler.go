@@ -31,6 +31,7 @@ import (
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/apierr"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/objectpatch"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/steady"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/text"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/upgrade"
 )
@@ -46,7 +47,7 @@ type Reconciler struct {
 	APIReader client.Reader
 	// Recorder of events; that of the manager when nil.
 	Recorder events.EventRecorder
-	// Clock is the system's when nil.
+	// Clock is the system's when nil, which sees when it is set forward.
 	Clock clock.PassiveClock
 	// WatchFilterValue is the label value that objects must carry to be reconciled.
 	WatchFilterValue string
@@ -75,7 +76,7 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, opt
 		r.Recorder = mgr.GetEventRecorder("clusterupgrade-controller")
 	}
 	if r.Clock == nil {
-		r.Clock = clock.RealClock{}
+		r.Clock = steady.New()
 	}
 	log := ctrl.LoggerFrom(ctx).WithValues("controller", "clusterupgrade")
 	ofCluster := handler.EnqueueRequestsFromMapFunc(r.ofCluster)
@@ -211,7 +212,8 @@ func (r *Reconciler) fails(
 			Status: metav1.ConditionFalse, Reason: reason, Message: text.Shorten(refusal.Error(), mostMessage)})
 	}
 	policy, unread := r.policy(ctx, r.Client, of)
-	return errors.Join(refusal, unread, r.report(ctx, of, before.Status, upgrade.Late(after, policy, r.Clock.Now())))
+	late := upgrade.Late(after, policy, r.Clock.Now(), steady.StepsOf(r.Clock))
+	return errors.Join(refusal, unread, r.report(ctx, of, before.Status, late))
 }
 
 // mostMessage is what a condition's message holds here.

@@ -75,7 +75,7 @@ type Reconciler struct {
 	BundleKeys []string
 	// Recorder of events; that of the manager when nil.
 	Recorder events.EventRecorder
-	// Clock is the real one when nil.
+	// Clock is the system's when nil.
 	Clock clock.PassiveClock
 	// WatchFilterValue is the label value that objects must carry to be reconciled.
 	WatchFilterValue string

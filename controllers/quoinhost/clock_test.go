@@ -14,6 +14,29 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/steady"
 )
 
+// What was put off by a clock that is set back then is not put off for as long.
+func TestNoAttemptWaitsForAClockThatWasSetBack(t *testing.T) {
+	g := NewWithT(t)
+	noon := time.Date(2026, 11, 30, 12, 0, 0, 0, time.UTC)
+	r := &reconciliation{host: &infrav1.QuoinHost{}, now: noon,
+		controller: &Reconciler{Timings: DefaultTimings(), jitter: func() float64 { return 0 }}}
+	g.Expect(r.backOff()).To(BeZero())
+	for range 10 {
+		wait := r.tryLater()
+		g.Expect(r.backOff()).To(And(BeNumerically(">", 0), Equal(wait.requeueAfter)))
+	}
+	g.Expect(r.backOff()).To(Equal(r.timings().RetryLast))
+	r.now = noon.Add(-time.Minute)
+	g.Expect(r.backOff()).To(BeZero())
+	r.now = noon.Add(-3 * time.Hour)
+	g.Expect(r.backOff()).To(BeZero())
+	r.tryLater()
+	g.Expect(r.backOff()).To(Equal(r.timings().RetryLast), "it is put off anew")
+	r.controller.Timings.RetryLast, r.controller.Timings.Inspect = time.Second, time.Second
+	r.host.Status.NextAttempt = &metav1.Time{Time: r.now.Add(bootTime / 10)}
+	g.Expect(r.backOff()).To(Equal(bootTime/10), "a host boots as long on quicker ones")
+}
+
 // A clock that is set forward by a day, or a manager that was frozen for one, makes no silent host dead, and ends no
 // boot: nobody looked in that day.
 func TestAStepOfTheClockMakesNoHostDead(t *testing.T) {

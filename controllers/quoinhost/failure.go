@@ -295,12 +295,17 @@ func (r *reconciliation) tryLater() result {
 	return after(wait)
 }
 
-// backOff is the time until the next attempt is due.
+// backOff is the time until the next attempt is due. One that is further ahead than any is put off was put off before
+// the clock was set back, and is due.
 func (r *reconciliation) backOff() time.Duration {
 	if r.host.Status.NextAttempt == nil {
 		return 0
 	}
-	return r.host.Status.NextAttempt.Sub(r.now)
+	wait := r.host.Status.NextAttempt.Sub(r.now)
+	if wait > r.timings().furthest() {
+		return 0
+	}
+	return wait
 }
 
 // keepRetry leaves a person's word for the next reconcile, because this one ends before anything was done about it.

@@ -207,6 +207,7 @@ func controlPlane(
 		{&preflightcheck.Reconciler{
 			Client:           mgr.GetClient(),
 			APIReader:        mgr.GetAPIReader(),
+			Clock:            o.Harness.Clock,
 			ClusterCache:     clusterCache,
 			Hosts:            connector,
 			Egress:           rules,

@@ -96,7 +96,7 @@ func (t *deliberation) preflight(step *quoinv1.UpgradeStep) bool {
 		t.runs(step, fmt.Sprintf("PreflightCheck %s is looking", last.Name))
 	case last.Blocks:
 		t.blocked(step, last, preflightAgain, quoinv1.BlockedReason, t.spec.Skip)
-	case t.approved() && t.now.Sub(last.Completed) > fresh:
+	case t.approved() && t.now.Sub(t.Steps.Shift(last.Completed)) > fresh:
 		t.makeCheck(step, false, t.spec.Skip)
 	default:
 		return true
@@ -127,7 +127,7 @@ func (t *deliberation) health(step *quoinv1.UpgradeStep) bool {
 func (t *deliberation) blocked(
 	step *quoinv1.UpgradeStep, last *Check, after time.Duration, reason string, skip []quoinv1.SkippedCheck,
 ) {
-	left := last.Completed.Add(after).Sub(t.now)
+	left := t.Steps.Shift(last.Completed).Add(after).Sub(t.now)
 	if left <= 0 {
 		t.makeCheck(step, last.Health, skip)
 		return

@@ -73,6 +73,12 @@ func TestWhenACheckThatBlocksIsMadeAgain(t *testing.T) {
 			g.Expect(of.run(&quoinv1.UpgradeStep{Type: step, StartTime: metav1.NewTime(of.now)})).To(BeFalse())
 			g.Expect(of.Change != nil).To(Equal(left == 0), "%s, %s before that", step, left)
 			g.Expect(of.Again).To(Equal(left))
+
+			of, check.Completed = about(), of.now.Add(-time.Hour)
+			of.Status.PreflightCheck, of.Checks = "look", []Check{check}
+			of.Steps = setForward(check.Completed, time.Hour+left-after)
+			g.Expect(of.run(&quoinv1.UpgradeStep{Type: step, StartTime: metav1.NewTime(of.now)})).To(BeFalse())
+			g.Expect(of.Again).To(Equal(left), "the clock was set forward")
 		}
 	}
 }

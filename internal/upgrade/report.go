@@ -14,6 +14,7 @@ import (
 
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/rollout"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/steady"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/text"
 )
 
@@ -86,9 +87,9 @@ func (t *deliberation) again(after time.Duration) {
 // Late is the status of an upgrade of which nothing could be decided or written, with whether it takes longer than it
 // may.
 func Late(
-	of *quoinv1.ClusterUpgrade, policy *quoinv1.RolloutPolicy, now time.Time,
+	of *quoinv1.ClusterUpgrade, policy *quoinv1.RolloutPolicy, now time.Time, steps steady.Steps,
 ) quoinv1.ClusterUpgradeStatus {
-	t := deliberation{World: World{Policy: policy}, Decision: &Decision{Status: *of.Status.DeepCopy()}, upgrade: of,
+	t := deliberation{World: World{Policy: policy, Steps: steps}, Decision: &Decision{Status: *of.Status.DeepCopy()}, upgrade: of,
 		spec: of.Spec, now: now.Truncate(time.Second)}
 	t.deadline()
 	return t.Status
@@ -113,6 +114,7 @@ func (t *deliberation) deadline() {
 	if !begun {
 		since, until, windows = t.upgrade.CreationTimestamp.Time, "begin", nil
 	}
+	since = t.Steps.Shift(since)
 	waits := Completed(t.upgrade) || since.IsZero() || !begun && t.paused()
 	left := since.Add(allowed + rollout.ClosedFor(windows, since, t.now)).Sub(t.now)
 	if waits || left > 0 {

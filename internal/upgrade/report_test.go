@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/steady"
 )
 
 // What is said is as long as the API takes, and no shorter.
@@ -20,6 +21,14 @@ func TestTextIsAsLongAsTheAPITakes(t *testing.T) {
 	g, long := NewWithT(t), strings.Repeat("a", 5000)
 	g.Expect(short(long)).To(HaveLen(4096))
 	g.Expect(bounded([]string{long})).To(HaveExactElements(HaveLen(1024)))
+}
+
+// setForward is what a clock knows that was set forward.
+func setForward(at time.Time, by time.Duration) steady.Steps {
+	shows := at
+	clock := steady.From(func() time.Time { return shows }, func() time.Duration { return 0 })
+	shows = at.Add(by)
+	return steady.StepsOf(clock)
 }
 
 // An upgrade has a day to begin, and a day to end once it has begun. One that is paused before it begins has as long as
@@ -40,6 +49,9 @@ func TestTheDeadlineOfAnUpgrade(t *testing.T) {
 		again  time.Duration
 	}{
 		"its last second":      {change: func(*deliberation) {}, after: 86399 * time.Second, again: time.Second},
+		"its last second by a clock that was set forward by a day": {change: func(of *deliberation) {
+			of.Steps = setForward(of.now, 24*time.Hour)
+		}, after: 2*86400*time.Second - time.Second, again: time.Second},
 		"a day, and not begun": {change: func(*deliberation) {}, after: 86400 * time.Second, late: begins},
 		"what it waits for": {change: func(of *deliberation) { of.progress(metav1.ConditionFalse, "Blocked", "no") },
 			after: 86400 * time.Second, late: begins + "; no"},

@@ -105,7 +105,7 @@ func TestAnUpgradeThatCannotBeDecidedIsLate(t *testing.T) {
 		"outside of windows": {after: time.Minute, policy: windows, late: metav1.ConditionFalse},
 	} {
 		t.Run(name, func(t *testing.T) {
-			status := Late(begun, c.policy, now.Add(c.after))
+			status := Late(begun, c.policy, now.Add(c.after), nil)
 			NewWithT(t).Expect(meta.IsStatusConditionPresentAndEqual(status.Conditions,
 				quoinv1.ClusterUpgradeStalledCondition, c.late)).To(BeTrue(), "%v", status)
 		})

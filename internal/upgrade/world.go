@@ -23,10 +23,13 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/rollout"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/skew/plan"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/steady"
 )
 
 // World is what an upgrade depends on.
 type World struct {
+	// Steps by which the clock was set forward since the process began.
+	Steps steady.Steps
 	// Cluster is nil when there is none.
 	Cluster *Cluster
 	// First is the ClusterUpgrade of the same Cluster that comes before this one; empty when this one is the first.

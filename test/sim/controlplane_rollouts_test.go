@@ -29,22 +29,11 @@ func (r rollout) floor(replicas int32) int {
 	return int(replicas) - 1
 }
 
-// Control planes of one, three and five roll with each strategy, while the controllers die after drawn events and something
-// is taken away at a drawn event: a member, a host, a failure domain, for a while or for good. What must hold is looked at
-// all the time, somebody writes all the time, and at the end of each rollout everything is as the spec says.
-//
-// It is not parallel itself: what it draws takes longest, and beside everything else longer than anybody waits.
-//
-// Proves: S2-30, S2-33, C6
-func TestAControlPlaneRollsThroughTrouble(t *testing.T) {
-	// A loss for good needs members to spare throughout the rollout: one that came when three are two would be the end.
-	passing := passing
-	if long() || nightly() {
-		// etcd has to sync its files for it, which is slow itself.
-		passing = append(slices.Clone(passing), diskSlow)
-	}
+// troubled are the rollouts through trouble, by the replicas of their control plane. A loss for good needs members to spare throughout
+// the rollout: one that came when three are two would be the end.
+func troubled(passing []blow) map[int32][]rollout {
 	all := append(slices.Clone(passing), lasting...)
-	for replicas, rollouts := range map[int32][]rollout{
+	return map[int32][]rollout{
 		1: {
 			{surge, 1, 1, passing}, {auto, 1, 1, passing}, {surge, 1, 1, passing}, {auto, 1, 1, passing},
 			{surge, 1, 1, passing}, {auto, 1, 1, passing}, {surge, 1, 1, passing}, {auto, 1, 1, passing},
@@ -56,7 +45,49 @@ func TestAControlPlaneRollsThroughTrouble(t *testing.T) {
 		5: {
 			{auto, 1, 0, passing}, {removeFirst, 1, 0, lasting}, {removeFirst, 2, 1, passing}, {surge, 1, 1, passing}, {surge, 1, 1, all}, {auto, 1, 1, lasting},
 		},
-	} {
+	}
+}
+
+// soon is how many of them are in `make test`, each of one Machine: more take their time.
+var soon = map[int32]int{1: 3, 3: 5, 5: 2}
+
+// troubleOf is what goes wrong in the n-th rollout of a control plane.
+func troubleOf(seed uint64, replicas int32, n int, r rollout) trouble {
+	return drawTrouble(rand.New(rand.NewPCG(seed+uint64(replicas), uint64(n))), r.blows, r.machines) //nolint:gosec // small numbers
+}
+
+// Each blow that passes falls in `make test`, and where it can be felt: with one member there is nobody to be cut off from, and a
+// domain is its host.
+func TestEachBlowThatPassesFallsInMakeTest(t *testing.T) {
+	fall := map[blow]bool{}
+	for replicas, rollouts := range troubled(passing) {
+		for i, r := range rollouts[:soon[replicas]] {
+			r.machines = 1
+			what := troubleOf(always, replicas, i, r).blow
+			fall[what] = fall[what] || replicas > 1 || !slices.Contains([]blow{etcdAlone, etcdParted, domainOff}, what)
+		}
+	}
+	for _, what := range passing {
+		if !fall[what] {
+			t.Errorf("nowhere: %s", what)
+		}
+	}
+}
+
+// Control planes of one, three and five roll with each strategy, while the controllers die after drawn events and something
+// is taken away at a drawn event: a member, a host, a failure domain, for a while or for good. What must hold is looked at
+// all the time, somebody writes all the time, and at the end of each rollout everything is as the spec says.
+//
+// It is not parallel itself: what it draws takes longest, and beside everything else longer than anybody waits.
+//
+// Proves: S2-30, S2-33, C6
+func TestAControlPlaneRollsThroughTrouble(t *testing.T) {
+	passing := passing
+	if long() || nightly() {
+		// etcd has to sync its files for it, which is slow itself.
+		passing = append(slices.Clone(passing), diskSlow)
+	}
+	for replicas, rollouts := range troubled(passing) {
 		name := fmt.Sprintf("trouble-%d", replicas)
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -67,14 +98,12 @@ func TestAControlPlaneRollsThroughTrouble(t *testing.T) {
 			for round := range rounds() {
 				for i, r := range rollouts {
 					if !long() && !nightly() {
-						// More of them, and more Machines, take their time.
-						if i == map[int32]int{1: 2, 3: 5, 5: 2}[replicas] {
+						if i == soon[replicas] {
 							break
 						}
 						r.machines = 1
 					}
-					random := rand.New(rand.NewPCG(drawn+uint64(replicas), uint64(round*len(rollouts)+i))) //nolint:gosec // small numbers
-					court.suffer(r, drawTrouble(random, r.blows, r.machines))
+					court.suffer(r, troubleOf(drawn, replicas, round*len(rollouts)+i, r))
 				}
 			}
 		})

@@ -226,7 +226,12 @@ func (a *avenger) strike() {
 		time.Sleep(3 * a.length)
 		quick()
 	case clockSteps:
-		for _, offset := range []time.Duration{time.Duration(1+a.host%12) * time.Hour, -time.Duration(1+a.host%7) * time.Hour, 0} {
+		// By hours our manager's certificates are of no use, and it reads no member; by minutes it does.
+		unit := time.Hour
+		if a.host%2 == 1 {
+			unit = time.Minute
+		}
+		for _, offset := range []time.Duration{time.Duration(1+a.host%12) * unit, -time.Duration(1+a.host%7) * unit, 0} {
 			host.Machine.SetClockOffset(offset)
 			a.court.site.SetClockOffset(-offset)
 			time.Sleep(a.length / 2)

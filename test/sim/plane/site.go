@@ -24,6 +24,7 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/hostaccess"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/manager"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/steady"
+	"github.com/quoin-dev/cluster-api-provider-quoin/test/clocktest"
 )
 
 // SiteOptions of a site.
@@ -161,14 +162,14 @@ func quickerHosts(times int) quoinhost.Timings {
 	return t
 }
 
-// SetClockOffset sets the clock of our manager, and of those that follow it. What one of them saw before seems to be as much longer
-// ago, or to lie ahead.
+// SetClockOffset sets the clock of our manager, and of those that follow it: what was written down before is as much longer ago, or
+// lies ahead. Conditions are dated by all others' clock.
 func (s *Site) SetClockOffset(offset time.Duration) { s.offset.Store(int64(offset)) }
 
 // clock that one manager goes by.
 func (s *Site) clock() clock.PassiveClock {
 	start := time.Now()
-	return steady.From(func() time.Time { return time.Now().Add(time.Duration(s.offset.Load())) },
+	return steady.From(func() time.Time { return clocktest.Stepped(time.Now(), time.Duration(s.offset.Load())) },
 		func() time.Duration { return time.Since(start) })
 }
 
