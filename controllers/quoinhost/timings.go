@@ -67,6 +67,8 @@ func (t Timings) distance(n int32, jitter float64) time.Duration {
 }
 
 // furthest is how far an attempt is put off at most.
-func (t Timings) furthest() time.Duration { return max(t.RetryFirst, t.RetryLast, t.Inspect, bootTime/10) }
+func (t Timings) furthest() time.Duration {
+	return max(t.RetryFirst, t.RetryLast, t.Inspect, bootTime/10)
+}
 
 func (r *reconciliation) timings() Timings { return r.controller.Timings }

@@ -89,8 +89,8 @@ func (t *deliberation) again(after time.Duration) {
 func Late(
 	of *quoinv1.ClusterUpgrade, policy *quoinv1.RolloutPolicy, now time.Time, steps steady.Steps,
 ) quoinv1.ClusterUpgradeStatus {
-	t := deliberation{World: World{Policy: policy, Steps: steps}, Decision: &Decision{Status: *of.Status.DeepCopy()}, upgrade: of,
-		spec: of.Spec, now: now.Truncate(time.Second)}
+	t := deliberation{World: World{Policy: policy, Steps: steps}, Decision: &Decision{Status: *of.Status.DeepCopy()},
+		upgrade: of, spec: of.Spec, now: now.Truncate(time.Second)}
 	t.deadline()
 	return t.Status
 }

@@ -48,7 +48,7 @@ func TestTheDeadlineOfAnUpgrade(t *testing.T) {
 		late   string
 		again  time.Duration
 	}{
-		"its last second":      {change: func(*deliberation) {}, after: 86399 * time.Second, again: time.Second},
+		"its last second": {change: func(*deliberation) {}, after: 86399 * time.Second, again: time.Second},
 		"its last second by a clock that was set forward by a day": {change: func(of *deliberation) {
 			of.Steps = setForward(of.now, 24*time.Hour)
 		}, after: 2*86400*time.Second - time.Second, again: time.Second},
