@@ -85,6 +85,35 @@ func TestWhichMembersStay(t *testing.T) {
 	}
 }
 
+// What was not read, or is of an etcd that is somebody else's, is no member that nobody runs.
+func TestWhichMembersNobodyRuns(t *testing.T) {
+	g, s := NewWithT(t), ofThree()
+	s.Etcd.Members[2].Machine = ""
+	g.Expect(facts{s}.unclaimed()).To(ConsistOf(HaveField("ID", uint64(3))))
+	s.StackedEtcd = false
+	g.Expect(facts{s}.unclaimed()).To(BeEmpty())
+	s.StackedEtcd, s.Etcd.Known = true, false
+	g.Expect(facts{s}.unclaimed()).To(BeEmpty())
+}
+
+// A member may be a Machine's, of which it is not known whether it will be back, where the Machine has none of its own
+// and a Node, and nobody gave the member up.
+func TestWhichMemberMayBeBackOnAMachine(t *testing.T) {
+	g, s := NewWithT(t), ofThree()
+	stray := &s.Etcd.Members[2]
+	stray.Machine, stray.Healthy = "", false
+	node := controlplane.Machine{Name: "d", HostClaimed: true, Node: "d"}
+	g.Expect(facts{s}.mayWaver(node)).To(HaveField("ID", uint64(3)))
+	g.Expect(facts{s}.mayWaver(controlplane.Machine{Name: "d"})).To(BeNil(), "it has no host")
+	g.Expect(facts{s}.mayWaver(s.Machines[0])).To(BeNil(), "it has a member")
+	s.RemoveMembers = []uint64{3}
+	g.Expect(facts{s}.mayWaver(node)).To(BeNil(), "a person gave it up")
+	s.RemoveMembers, stray.Healthy = nil, true
+	g.Expect(facts{s}.mayWaver(node)).To(BeNil(), "it works")
+	stray.Healthy, stray.Silent = false, time.Hour
+	g.Expect(facts{s}.mayWaver(node)).To(BeNil(), "it is dead")
+}
+
 // Voters that a person gave up go before the last Machine does, and no others.
 func TestWhatAPersonGaveUpGoesBeforeTheLastMachine(t *testing.T) {
 	g := NewWithT(t)
@@ -97,7 +126,10 @@ func TestWhatAPersonGaveUpGoesBeforeTheLastMachine(t *testing.T) {
 	s.Etcd.Members[2].Machine = "c"
 	g.Expect(dropGivenUp(facts{s}, last)).To(BeNil(), "another Machine stays")
 	s.Etcd.Members[2].Machine = ""
-	s.Machines = s.Machines[:1]
+	s.Machines, s.Etcd.Members[1].Healthy, s.Etcd.Members[1].Silent = s.Machines[:1], false, time.Hour
+	g.Expect(dropGivenUp(facts{s}, last)).To(BeNil(), "its vote is lost already")
+	s.Etcd.Members[1].Healthy, s.RemoveMembers = true, []uint64{3}
+	g.Expect(dropGivenUp(facts{s}, last)).To(HaveField("Member", uint64(3)), "nobody gave up the first")
 	s.Machines[0].Deleting, s.RemoveMembers = true, []uint64{2, 3}
 	g.Expect(approveDrain(facts{s}, s.Machines[0])).To(HaveField("Member", uint64(2)), "its drain waits for them")
 	s.Etcd.Members[0].Learner = true

@@ -255,7 +255,8 @@ func TestAMemberWithoutAMachineIsGivenUpByItsID(t *testing.T) {
 			"giveUp names none, but the members that would be lost are 3, beef: name exactly those. No Machine of this " +
 				"control plane runs the members 3, beef"},
 		"the only one is not named": {func(s *controlplane.State) { s.Etcd.Members = s.Etcd.Members[:2] },
-			controlplane.Refuse, "No Machine of this control plane runs the members beef"},
+			controlplane.Refuse, "but the members that would be lost are beef: name exactly those. No Machine of this control plane " +
+				"runs the members beef"},
 		"one is not named": {func(s *controlplane.State) { s.Recovery.GiveUp = []string{"beef"} }, controlplane.Refuse,
 			"are 3, beef"},
 		"however many there are": {func(s *controlplane.State) {
@@ -297,6 +298,23 @@ func TestAMemberWithoutAMachineIsGivenUpByItsID(t *testing.T) {
 			g.Expect(step.Message).To(ContainSubstring(c.says))
 		})
 	}
+}
+
+// What a person chooses from is in order, whenever its Machines were made.
+func TestAPersonChoosesFromNamesInOrder(t *testing.T) {
+	s := lossOf3()
+	slices.Reverse(s.Machines)
+	s.Recovery.Machine = "x"
+	NewWithT(t).Expect(Assess(s).Step.Message).To(ContainSubstring("Name another Machine: it has a, b, c"))
+}
+
+// The annotation that records a recovery may be lost when it is over: what it made is a quorum, and holds nothing up.
+func TestARecoveryWithoutItsRecordHoldsNothingUp(t *testing.T) {
+	s := lossOf3()
+	s.Reachable = true
+	alone(&s)
+	part(&s, "a", succeeded)
+	NewWithT(t).Expect(Assess(s).Step.Operation).NotTo(Equal(controlplane.Recover))
 }
 
 // Nobody who answers etcd is no proof of a loss to those who only look; a person who asks knows more.

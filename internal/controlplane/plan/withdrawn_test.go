@@ -49,6 +49,17 @@ func TestARecoveryThatIsTakenAwayEnds(t *testing.T) {
 			part(s, "b", began)
 			part(s, "b", silent)
 		}, controlplane.VoidRecovery, "", "now or later"},
+		"not even where its member works": {func(s *controlplane.State) {
+			quorate(s)
+			s.Etcd.Members[1].Healthy = true
+			part(s, "b", began)
+			part(s, "b", silent)
+		}, controlplane.VoidRecovery, "", "now or later"},
+		"nor for a survivor whose member does not": {func(s *controlplane.State) {
+			quorate(s)
+			part(s, "a", began)
+			part(s, "a", silent)
+		}, controlplane.VoidRecovery, "", "now or later"},
 		"but for a survivor by whose member the quorum is": {func(s *controlplane.State) {
 			alone(s)
 			part(s, "a", began)
