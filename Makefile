@@ -118,7 +118,7 @@ nightly: ## Run the random models of the control plane and of rollouts through t
 	QUOIN_NIGHTLY=1 go test -count 1 -timeout 58m -run Model ./internal/quorum
 	go test -count 1 -timeout 58m ./internal/quorum -rapid.checks=1000000
 	go test -count 1 -timeout 2h -run TestPromisesHoldAlways ./internal/controlplane/plan -rapid.checks=1000000
-	go test -count 1 -timeout 58m -run TestRemediationPromises ./internal/controlplane/plan -rapid.checks=1000000
+	go test -count 1 -timeout 2h -run 'TestRemediationPromises|TestNobodySurvivesBesideAQuorum' ./internal/controlplane/plan -rapid.checks=1000000
 	go test -count 1 -timeout 58m -run TestAnyStateHasAStepThatIsWhole ./internal/controlplane/plan -rapid.checks=1000000
 	go test -count 1 -timeout 58m ./internal/rollout -rapid.checks=10000
 	QUOIN_NIGHTLY=1 KUBEBUILDER_ASSETS="$$(hack/bundle/envtest-assets.sh)" go test -count 1 -timeout 10h -v \
