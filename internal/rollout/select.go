@@ -218,10 +218,14 @@ func (p Pool) hasOutdated() bool {
 }
 
 // completed is the revision whose rollout is done as of now. What finds no host, and what waits behind it, is of a
-// scale-up where as many count as were at work: those keep nothing open. Where no Machine is asked for none has shown
-// that the template works: its first ones are gated, and nobody waits for the pool.
+// scale-up where as many count as were at work: those keep nothing open. Where no Machine is asked for, and none counts,
+// none has shown that the template works: its first ones are gated, and once the others are gone nobody waits for the
+// pool.
 func (p Pool) completed() string {
-	if p.Replicas == 0 && len(p.Machines) == 0 && p.Completed != p.Revision {
+	if p.Replicas == 0 && p.in(counts) == 0 && p.Completed != p.Revision {
+		if len(p.Machines) > 0 {
+			return p.Completed
+		}
 		return ""
 	}
 	hostless := slices.ContainsFunc(p.Machines, Machine.findsNone)

@@ -10,7 +10,9 @@ import (
 	. "github.com/onsi/gomega"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
+	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
 )
 
@@ -124,5 +126,52 @@ func TestWhenARolloutIsDone(t *testing.T) {
 	} {
 		c.pool.Revision, c.pool.Completed = map[bool]string{true: "", false: "2"}[c.pool.Revision == "none"], "1"
 		NewWithT(t).Expect(c.pool.completed() != "1").To(Equal(c.done), name)
+	}
+}
+
+// A MachineDeployment is led that is of the Cluster, makes QuoinMachines, and is not being deleted.
+func TestWhichMachineDeploymentsCanBeSelected(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*clusterv1.MachineDeployment)
+		leads  bool
+	}{
+		"it makes QuoinMachines":   {func(*clusterv1.MachineDeployment) {}, true},
+		"it is of another Cluster": {func(pool *clusterv1.MachineDeployment) { pool.Spec.ClusterName = "test" }, false},
+		"it is being deleted": {func(pool *clusterv1.MachineDeployment) {
+			pool.DeletionTimestamp = ptr.To(metav1.NewTime(eight))
+		}, false},
+		"its Machines are of another kind": {func(pool *clusterv1.MachineDeployment) {
+			pool.Spec.Template.Spec.InfrastructureRef.Kind = "DockerMachineTemplate"
+		}, false},
+		"its Machines are of another provider": {func(pool *clusterv1.MachineDeployment) {
+			pool.Spec.Template.Spec.InfrastructureRef.APIGroup = "infrastructure.example.com"
+		}, false},
+	} {
+		pool := &clusterv1.MachineDeployment{}
+		pool.Spec.ClusterName = "prod"
+		pool.Spec.Template.Spec.InfrastructureRef.Kind = "QuoinMachineTemplate"
+		pool.Spec.Template.Spec.InfrastructureRef.APIGroup = infrav1.GroupVersion.Group
+		c.change(pool)
+		NewWithT(t).Expect(Leads("prod", pool)).To(Equal(c.leads), name)
+	}
+}
+
+// A template that came while no Machine was asked for is not done, since none has shown that it works. What was done
+// stays so.
+func TestATemplateOfNoMachinesIsNotDone(t *testing.T) {
+	for name, c := range map[string]struct {
+		pool Pool
+		want string
+	}{
+		"none is asked for":            {Pool{Revision: "2", Completed: "1"}, ""},
+		"none is asked for any more":   {Pool{Revision: "2", Completed: "2"}, "2"},
+		"one is asked for and missing": {Pool{Replicas: 1, Revision: "2", Completed: "1"}, "1"},
+		"the last that never counted leaves": {Pool{Revision: "2", Completed: "1",
+			Machines: []Machine{{Hosted: true, Gated: true, Deleting: true}}}, "1"},
+		"the last that counted does": {Pool{Revision: "2", Completed: "2",
+			Machines: []Machine{{Hosted: true, Deleting: true}}}, "2"},
+		"one counts that is not deleted yet": {Pool{Revision: "2", Completed: "1", Machines: []Machine{countedOne}}, "2"},
+	} {
+		NewWithT(t).Expect(c.pool.completed()).To(Equal(c.want), name)
 	}
 }
