@@ -81,9 +81,14 @@ func TestAMachineThatKeepsANewOneFromItsRoomIsNamed(t *testing.T) {
 			g.pool.Machines = append(g.pool.Machines, Machine{Name: "other"})
 			g.policy.Strategy.MaxSurge = ptr.To(intstr.FromInt32(2))
 		}, "", false},
-		"enough are available": {also(old("d", "")), "", false},
-		"one leaves":           {also(leaver(29)), "", false},
-		"one leaves for ever":  {also(leaver(60)), leaves, true},
+		"enough are available":   {also(old("d", "")), "", false},
+		"a rollout deletes them": {func(g given) { g.pool.OnDelete = true }, "", false},
+		"nothing leaves its host": {func(g given) {
+			g.policy.Strategy.DrainAndTerminate = ptr.To(false)
+		}, "", false},
+		"something else holds the new one": {func(g given) { g.state.Unhealthy = "etcd has no leader" }, "", false},
+		"one leaves":                       {also(leaver(29)), "", false},
+		"one leaves for ever":              {also(leaver(60)), leaves, true},
 		"one is drained": {func(g given) {
 			also(leaver(60))(g)
 			drains(g)
@@ -154,4 +159,25 @@ func TestARolloutThatAwaitsARepairHasNoEnd(t *testing.T) {
 	ends, end := Result{Progress: []Progress{p}}.Expect(eight)
 	NewWithT(t).Expect(end).To(BeZero())
 	NewWithT(t).Expect(ends).To(BeEmpty())
+}
+
+// It is looked at again when what keeps a new Machine from its room has had its time.
+func TestAMachineThatKeepsANewOneFromItsRoomIsLookedAtAgain(t *testing.T) {
+	ago := func(minutes int) time.Time { return eight.Add(-time.Duration(minutes) * time.Minute) }
+	for name, c := range map[string]struct {
+		change func(*Machine)
+		again  time.Duration
+	}{
+		"it leaves":             {func(m *Machine) { m.Deleting, m.Deleted = true, ago(29) }, time.Minute},
+		"it is broken":          {func(m *Machine) { m.Unhealthy, m.Since = "ill", ago(28) }, 2 * time.Minute},
+		"it may become a Node":  {func(m *Machine) { m.Joined, m.Admitted = false, ago(27) }, 3 * time.Minute},
+		"it is broken for long": {func(m *Machine) { m.Unhealthy, m.Since = "ill", ago(30) }, 0},
+	} {
+		b := old("b", "")
+		c.change(&b)
+		pool := Pool{Name: "blue", Replicas: 2, Revision: "2", Completed: "1", Stock: Limits{Surge: 1}, Said: Surge,
+			Since: ago(60), Machines: []Machine{old("a", ""), b, countedOne, {Name: "next"}}}
+		policy := &quoinv1.RolloutPolicySpec{DeadlineSeconds: ptr.To[int32](1800)}
+		NewWithT(t).Expect(Plan(State{Pools: []Pool{pool}}, policy, eight).Again).To(Equal(c.again), name)
+	}
 }

@@ -146,6 +146,8 @@ func TestTheLowerLimitCounts(t *testing.T) {
 	all := pool.Machines
 	pool.Machines = nil
 	g.Expect(limits()).To(Equal(Limits{1, 1}), "where none is there one can be made")
+	policy.Strategy = ptr.To(strategy("100%", "0"))
+	g.Expect(limits()).To(Equal(Limits{1, 0}), "and no more than one")
 	pool.Machines = all
 	policy.Strategy = ptr.To(strategy("1", "0"))
 	g.Expect(limits()).To(Equal(Limits{1, 0}))

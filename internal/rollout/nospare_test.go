@@ -252,6 +252,9 @@ func TestWhatANewMachineWithoutAHostWaitsFor(t *testing.T) {
 		"nothing leaves its host": {func(_ *Pool, policy *quoinv1.RolloutPolicySpec) {
 			policy.Strategy = &quoinv1.RolloutStrategy{DrainAndTerminate: ptr.To(false)}
 		}, but + madeAgain},
+		"nothing leaves its host, nor does what is deleted": {func(p *Pool, policy *quoinv1.RolloutPolicySpec) {
+			policy.Strategy, p.Machines[1].Deleting = &quoinv1.RolloutStrategy{DrainAndTerminate: ptr.To(false)}, true
+		}, but + madeAgain},
 		"no host would help": {holds, but + "none of its outdated Machines has a host that the new one could have: add a " +
 			"host"},
 		"no host would help more replicas than there were": {func(p *Pool, policy *quoinv1.RolloutPolicySpec) {

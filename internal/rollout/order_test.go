@@ -272,3 +272,33 @@ func TestForWhomAPoolWaits(t *testing.T) {
 		NewWithT(t).Expect(reason == Previous).To(Equal(c.want != ""), name)
 	}
 }
+
+// A pool of which a write was refused waits for those of its own group, as every other one does.
+func TestARefusedPoolWaitsForItsGroup(t *testing.T) {
+	s := State{}
+	for _, name := range []string{"batch", "web", "zinc"} {
+		s.Pools = append(s.Pools, Pool{Name: name, Replicas: 2, Revision: "2", Completed: "1", Stock: Limits{Surge: 1},
+			Refused: name == "web", Machines: []Machine{oldOne, {Name: "new"}}})
+	}
+	group := func(most *int32, names ...string) quoinv1.RolloutGroup {
+		return quoinv1.RolloutGroup{Name: names[0], Concurrency: most,
+			MachineDeployments: quoinv1.RolloutSelector{Names: names}}
+	}
+	policy := &quoinv1.RolloutPolicySpec{Concurrency: ptr.To[int32](3), Groups: []quoinv1.RolloutGroup{
+		group(ptr.To[int32](1), "batch", "web"), group(nil, "zinc")}}
+	web := Plan(s, policy, eight).Progress[1]
+	NewWithT(t).Expect(web.Reason).To(Equal(Previous))
+	NewWithT(t).Expect(web.Message).To(Equal("Machine new: MachineDeployment batch comes first"))
+}
+
+// A pool waits for one after it of which a Machine is on its way: nobody goes past that.
+func TestAPoolWaitsForOneAfterIt(t *testing.T) {
+	s := State{}
+	for _, name := range []string{"web", "zinc"} {
+		s.Pools = append(s.Pools, Pool{Name: name, Replicas: 1, Revision: "2", Completed: "1", Stock: Limits{Surge: 1},
+			Machines: []Machine{oldOne, map[string]Machine{"web": {Name: "new"}, "zinc": movingOne}[name]}})
+	}
+	web := Plan(s, &quoinv1.RolloutPolicySpec{}, eight).Progress[0]
+	NewWithT(t).Expect(web.Reason).To(Equal(Previous))
+	NewWithT(t).Expect(web.Message).To(Equal("Machine new: MachineDeployment zinc comes first"))
+}

@@ -146,6 +146,9 @@ func TestWhatANewMachineWaitsFor(t *testing.T) {
 		}, []string{"Wait b (NotHealthy): ill", alone}, "", time.Second},
 		"it has no Node": {func(s *State, _ *quoinv1.RolloutPolicySpec) { s.Pools[0].Machines[1].Joined = false },
 			[]string{"Wait b (Provisioning): it has no Node yet", alone}, "", 0},
+		"it has no Node, and was admitted just now": {func(s *State, _ *quoinv1.RolloutPolicySpec) {
+			s.Pools[0].Machines[1].Joined, s.Pools[0].Machines[1].Admitted = false, eight
+		}, []string{"Wait b (Provisioning): it has no Node yet", alone}, "", 0},
 		"it is outdated meanwhile": {func(s *State, _ *quoinv1.RolloutPolicySpec) { s.Pools[0].Machines[1].Outdated = true },
 			[]string{"Count b (Validated): it is healthy",
 				"Admit c (Canary): nothing is at the present template: one is tried alone; gated"}, "", 0},

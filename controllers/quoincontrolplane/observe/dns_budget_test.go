@@ -81,3 +81,16 @@ func TestWhoGuardsCoreDNS(t *testing.T) {
 		NewWithT(t).Expect(found.Err).To(MatchError(ContainSubstring("down")))
 	}
 }
+
+// Who guards CoreDNS is read with the rest of the cluster, and our budget lets one pod go at a time.
+func TestTheBudgetOfCoreDNSIsReadWithTheCluster(t *testing.T) {
+	g := NewWithT(t)
+	selector := &metav1.LabelSelector{MatchLabels: map[string]string{"k8s-app": "kube-dns"}}
+	deployment := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: CoreDNS},
+		Spec: appsv1.DeploymentSpec{Selector: selector}}
+	w, _ := (&Sources{Workloads: &workload{live: cluster(deployment).Build()}, Watch: watched}).
+		readWorkload(t.Context(), joined())
+	g.Expect(w.Err).NotTo(HaveOccurred())
+	g.Expect(w.DNSBudget).To(Equal(DNSBudget{Selector: selector}))
+	g.Expect(NewDNSBudget(selector).Spec.MaxUnavailable.IntValue()).To(Equal(1))
+}

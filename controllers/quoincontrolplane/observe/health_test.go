@@ -341,6 +341,7 @@ func TestTwoLooksMakeNobodyDead(t *testing.T) {
 	member := look(4 * time.Minute)
 	g.Expect(member.State(after)).To(Equal(quorum.MemberWavering))
 	g.Expect(member.Silent+member.Recalled).To(Equal(4*time.Minute), "the next process is to know it")
+	g.Expect(member.Silent).To(Equal(after/2), "two looks count for half of that")
 	member = look(4*time.Minute + 2*time.Second)
 	g.Expect(member.State(after)).To(Equal(quorum.MemberDead))
 	g.Expect(member.Silent).To(Equal(4*time.Minute + 2*time.Second))
@@ -641,6 +642,9 @@ func TestTheTermsOfRemediation(t *testing.T) {
 		RetryPeriod: ptr.To(time.Minute), MinHealthyPeriod: ptr.To(2 * time.Hour),
 		Deferred: "version v1.37.0 has yet to come from the Cluster's topology"}))
 
+	// A Machine goes on to carry the attempt that it was made for when that is over.
+	o.Machines["a"].Annotations = map[string]string{controlplanev1.RemediationForAnnotation: attempted("z", noon)}
+	g.Expect(terms().Pending).To(BeNil())
 	o.ControlPlane.Annotations = map[string]string{controlplanev1.RemediationInProgressAnnotation: attempted("z", noon)}
 	pending := &controlplane.Attempt{Machine: "z", Time: noon, RetryCount: 2}
 	for carried, want := range map[string]*controlplane.Attempt{"": pending, attempted("z", noon): nil,
@@ -652,4 +656,43 @@ func TestTheTermsOfRemediation(t *testing.T) {
 	o.Machines["a"].Annotations = map[string]string{controlplanev1.RemediationForAnnotation: attempted("z", noon)}
 	o.State.Machines[0].Deleting = true
 	g.Expect(terms().Pending).To(Equal(pending))
+}
+
+// Where there was nobody to ask, etcd was read at no time at all, and a quorum is waited for by the clock.
+func TestWhereNobodyCanBeAskedAQuorumIsWaitedForByTheClock(t *testing.T) {
+	g, past := NewWithT(t), history.Past{}
+	grace := func(at time.Duration) time.Duration {
+		read := atNoon()
+		read.At, read.Etcd.Err = noon.Add(at), errors.New("no Machine has a host and a Node yet")
+		built, next := buildState(read, past, Delays{})
+		past = next
+		return built.State.ElectionGrace
+	}
+	g.Expect(grace(0)).To(Equal(time.Minute))
+	g.Expect(grace(59 * time.Second)).To(Equal(time.Minute))
+	g.Expect(grace(time.Minute)).To(BeZero())
+}
+
+// What another process wrote down of a member is read as it was written: an id is hexadecimal and of 64 bits. A count
+// that is less than none, as a hand may have left it in status, is none.
+func TestWhatIsRecalledOfAMember(t *testing.T) {
+	const id, long = "8e9e05c52164694d", uint64(0x8e9e05c52164694d)
+	since := metav1.NewTime(noon)
+	for name, test := range map[string]struct {
+		member controlplanev1.EtcdMember
+		want   []history.Standstill
+	}{
+		"it is silent": {controlplanev1.EtcdMember{ID: id, SilentSince: since}, []history.Standstill{{Member: long}}},
+		"it hangs": {controlplanev1.EtcdMember{ID: id, SilentSince: since, Syncs: ptr.To[int64](7)},
+			[]history.Standstill{{Member: long, Progress: 7}}},
+		"it hangs, with less than no count": {controlplanev1.EtcdMember{ID: id, SilentSince: since,
+			Syncs: ptr.To[int64](-7)}, []history.Standstill{{Member: long}}},
+		"it is well":     {controlplanev1.EtcdMember{ID: id}, nil},
+		"its id is none": {controlplanev1.EtcdMember{ID: "n-b", SilentSince: since}, nil},
+	} {
+		o := threeMembers()
+		o.ControlPlane.Status.Etcd = &controlplanev1.EtcdStatus{Members: []controlplanev1.EtcdMember{test.member},
+			ObservedTime: since}
+		NewWithT(t).Expect(o.recallUnhealthy().Parts()).To(ConsistOf(test.want), name)
+	}
 }

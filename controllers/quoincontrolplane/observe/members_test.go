@@ -58,6 +58,8 @@ func TestAnAlarmOfAMemberThatIsGoneIsNobodys(t *testing.T) {
 	o.Etcd.Cluster.Corrupt = []uint64{9, 0xbeef}
 	g.Expect(o.Membership().Alarm).To(Equal("alarm CORRUPT is raised for member 9, beef, which is not in the list any " +
 		"more, so etcd takes no writes"))
+	o.Etcd.Cluster.Corrupt = []uint64{0xbeef}
+	g.Expect(o.Membership().Alarm).To(HavePrefix("alarm CORRUPT is raised for member beef, which is not in the list"))
 	for _, corrupt := range [][]uint64{{0}, {0, 9}} {
 		o.Etcd.Cluster.Corrupt = corrupt
 		g.Expect(o.Membership().Alarm).To(Equal("alarm CORRUPT is raised for no member in particular, because members have " +

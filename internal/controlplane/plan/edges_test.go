@@ -515,3 +515,82 @@ func TestWhenAnAttemptBegins(t *testing.T) {
 		g.Expect(backOff(retries)).To(Equal(time.Duration(minutes) * time.Minute))
 	}
 }
+
+// A node that has no member in a list which no quorum has confirmed may have one: who told the list may be behind.
+func TestANodeStaysUntilAQuorumSaysThatItHasNoMember(t *testing.T) {
+	type machine = controlplane.Machine
+	for name, c := range map[string]struct {
+		change func(*controlplane.State, *machine)
+		stays  bool
+	}{
+		"it has joined":                 {func(*controlplane.State, *machine) {}, true},
+		"it has joined, without a Node": {func(_ *controlplane.State, m *machine) { m.Node = "" }, true},
+		"it has a Node, after a move":   {func(_ *controlplane.State, m *machine) { m.Joined = false }, true},
+		"it never joined":               {func(_ *controlplane.State, m *machine) { m.Joined, m.Node = false, "" }, false},
+		"a quorum says so":              {func(s *controlplane.State, _ *machine) { s.Etcd.Agreed = true }, false},
+		"etcd is somebody else's":       {func(s *controlplane.State, _ *machine) { s.StackedEtcd = false }, false},
+	} {
+		g, s := NewWithT(t), ofThree()
+		s.Etcd.Agreed, s.Etcd.Members = false, s.Etcd.Members[:2]
+		m := &s.Machines[2]
+		m.Deleting, m.AtTermination = true, true
+		c.change(&s, m)
+		begins, ends := controlplane.ReleaseDrainHook, controlplane.ReleaseTerminateHook
+		if c.stays {
+			begins, ends = controlplane.Wait, controlplane.Wait
+		}
+		g.Expect(approveDrain(facts{s}, *m)).To(HaveField("Kind", begins), name)
+		g.Expect(finalize(facts{s}, *m)).To(HaveField("Kind", ends), name)
+	}
+}
+
+// What the replacement of one that is ill needs goes on beside a Machine that is kept.
+func TestWhatAReplacementNeedsIsMadeBesideAMachineThatIsKept(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*controlplane.State)
+		kind   controlplane.Kind
+	}{
+		"a Machine": {func(*controlplane.State) {}, controlplane.CreateMachine},
+		"one that was made ahead": {func(s *controlplane.State) {
+			s.PreCreated = []controlplane.PreCreatedMachine{{Name: "d"}}
+		}, controlplane.AllowHostClaim},
+		"the version in kubeadm-config": {func(s *controlplane.State) {
+			s.ConfigVersion = "v1.29.0"
+		}, controlplane.UpdateKubeadmConfig},
+		"images of the add-ons": {func(s *controlplane.State) {
+			s.Hosts = []controlplane.Host{{Name: "w", Version: "v1.29.0", Provisioned: true}}
+		}, controlplane.PrepullAddons},
+	} {
+		s := ofThree()
+		s.Remediation.Now, s.Machines[0].Deleting = noon, true
+		ill := &s.Machines[1]
+		ill.Healthy, ill.Serving, ill.Health.Marked = false, false, "its Node does not report"
+		c.change(&s)
+		step := Assess(s).Step
+		NewWithT(t).Expect(step.Kind).To(Equal(c.kind), "%s: %s", name, step.Message)
+	}
+}
+
+// No drain begins by an etcd that is not read, whoever it is of.
+func TestNoDrainBeginsWhileEtcdIsNotRead(t *testing.T) {
+	g, s := NewWithT(t), ofThree()
+	s.Etcd = quorum.Membership{Problem: "why"}
+	joins := controlplane.Machine{Name: "d", Deleting: true, DrainHook: true, Hook: true, HostClaimed: true, Joining: true}
+	s.Machines = append(s.Machines, joins)
+	for _, machine := range []controlplane.Machine{s.Machines[0], joins} {
+		g.Expect(approveDrain(facts{s}, machine)).To(And(HaveField("Kind", controlplane.Wait),
+			HaveField("Reason", controlplane.ReasonConnectionDown)), machine.Name)
+	}
+}
+
+// A Machine without a host goes for the sake of a dead voter only where there is a cluster, and its etcd is ours.
+func TestWhereAMachineWithoutAHostGoesBesideADeadVoter(t *testing.T) {
+	g, s := NewWithT(t), ofThree()
+	s.Replicas, s.Etcd.Members[0].Healthy, s.Etcd.Members[0].Silent = 5, false, time.Hour
+	s.Machines = append(s.Machines, controlplane.Machine{Name: "d", UpToDate: true})
+	g.Expect(dropUnjoinable(facts{s})).To(And(HaveField("Kind", controlplane.DeleteMachine), HaveField("Machine", "d")))
+	s.StackedEtcd = false
+	g.Expect(dropUnjoinable(facts{s})).To(BeNil(), "etcd is somebody else's")
+	s.StackedEtcd, s.Initialized = true, false
+	g.Expect(dropUnjoinable(facts{s})).To(BeNil(), "there is no cluster yet")
+}
