@@ -375,6 +375,12 @@ func TestWhatADrainWaitsFor(t *testing.T) {
 			g.m.Leave.Node.Known, g.new.Deleting, g.new.Leave = false, true, Leave{Remediated: true}
 			g.pool.Replicas = 1
 		}, drains},
+		"its Node is not known, and one of another pool is drained": {func(g given) {
+			leaves, stays := serving("amber-1"), serving("amber-2")
+			g.m.Leave.Node.Known, leaves.Deleting, leaves.Outdated, stays.Outdated = false, true, false, false
+			g.Pools = append(g.Pools, Pool{Name: "amber", Replicas: 1, Stock: Limits{Surge: 1},
+				Machines: []Machine{leaves, stays}})
+		}, drains},
 		"nobody drains yet": {func(g given) { g.m.Leave.Node.Known = false }, drains},
 		"nothing is drained": {func(g given) {
 			g.policy.Strategy = &quoinv1.RolloutStrategy{DrainAndTerminate: ptr.To(false)}

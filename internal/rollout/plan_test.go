@@ -407,6 +407,9 @@ func TestWhoTakesThePlaceOfAnOutdatedMachine(t *testing.T) {
 		"nothing is drained": {func(p *Pool, policy *quoinv1.RolloutPolicySpec) {
 			fresh(p).Unhealthy, policy.Strategy = "", &quoinv1.RolloutStrategy{DrainAndTerminate: ptr.To(false)}
 		}, "Hold (DrainAndTerminateFalse)", 0},
+		"nothing is drained, and the new one counts": {func(p *Pool, policy *quoinv1.RolloutPolicySpec) {
+			*fresh(p), policy.Strategy = countedOne, &quoinv1.RolloutStrategy{DrainAndTerminate: ptr.To(false)}
+		}, held, 0},
 		"another one takes its place": {func(p *Pool, _ *quoinv1.RolloutPolicySpec) {
 			p.Machines[3].Created, p.Stock.Surge = eight, 2
 			p.Machines = append(p.Machines, Machine{Name: "a0", Outdated: true})
@@ -750,4 +753,21 @@ func TestWhatWasWrittenDownAheadOfTheClock(t *testing.T) {
 	g.Expect(plan.Leaves).To(ContainElement(HaveField("Reason", Interval)))
 	g.Expect(plan.Again).To(Equal(time.Minute))
 	g.Expect(plan.Progress[0].LastTermination).To(Equal(eight), "it is written down, and passes")
+}
+
+// A pause that ended ahead of a clock that was set back is none: what looks find counts all the same.
+func TestAPauseThatEndedAheadOfTheClockIsNone(t *testing.T) {
+	s, policy := lookedAt()
+	s.Validation.Machines[0].Successes, s.Resumed = 2, eight.Add(24*time.Hour)
+	NewWithT(t).Expect(Plan(s, policy, eight).Decisions[0]).To(And(HaveField("Machine", "new"),
+		HaveField("Action", Count)))
+	// Clocks of two managers differ by moments.
+	for _, ahead := range []time.Duration{time.Second, time.Minute} {
+		s.Resumed = eight.Add(ahead)
+		NewWithT(t).Expect(s.asOf(eight).Resumed).To(Equal(eight))
+	}
+	s.Resumed = eight.Add(time.Minute + 1)
+	NewWithT(t).Expect(s.asOf(eight).Resumed.IsZero()).To(BeTrue())
+	s.Resumed = eight
+	NewWithT(t).Expect(s.asOf(eight).Resumed).To(Equal(eight))
 }

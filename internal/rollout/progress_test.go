@@ -127,7 +127,8 @@ func TestNothingIsExpectedOfWhatWaits(t *testing.T) {
 	g.Expect(all).To(BeZero())
 }
 
-// What a Machine took that counts now is without what a person took to look at it.
+// What a Machine took that counts now is without what a person took to look at it, and not known where nobody knows
+// since when it was on its way.
 func TestWhatAMachineTookWithoutAPerson(t *testing.T) {
 	g := NewWithT(t)
 	admitted := time.Date(2026, 11, 23, 8, 0, 0, 0, time.UTC)
@@ -145,6 +146,8 @@ func TestWhatAMachineTookWithoutAPerson(t *testing.T) {
 	g.Expect(took()).To(Equal(time.Hour))
 	policy.ContinueAfter = "new"
 	g.Expect(took()).To(Equal(4 * time.Minute))
+	pool.Machines[1].Admitted = time.Time{}
+	g.Expect(took()).To(BeZero(), "nobody knows since when it was on its way")
 }
 
 // What is left of a pool are the Machines that do not count, as many at once as its limits say.

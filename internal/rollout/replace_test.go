@@ -164,6 +164,7 @@ func TestWhatComesBeforeADrain(t *testing.T) {
 		"its template is replaced, and one was made": {func(_ *leaver, m *Machine) {
 			m.Outdated, m.Replacement = true, "c"
 		}, made + "is gone", 1, 0},
+		"one may be missing":         {func(l *leaver, _ *Machine) { l.pool.limits.Unavailable = 1 }, makes, 0, 0},
 		"another one wants the host": {func(l *leaver, _ *Machine) { third(l, Machine{}) }, none + "no host is free", 1, 0},
 		"one that leaves wants none": {func(l *leaver, _ *Machine) { third(l, Machine{Deleting: true}) }, makes, 0, 0},
 		"one that has one wants none": {func(l *leaver, _ *Machine) { third(l, Machine{Hosted: true}) }, makes, 0,

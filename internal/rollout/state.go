@@ -34,6 +34,9 @@ type State struct {
 	Topology *Topology
 }
 
+// slack is by how much the clocks of two managers differ at most.
+const slack = time.Minute
+
 // asOf is the state as the clock has it. What a rollout wrote down, and lies ahead, was written before the clock was
 // set back: it began now, and a look is to be made anew. Otherwise it would be waited for until the clock has come so
 // far.
@@ -45,6 +48,11 @@ func (s State) asOf(now time.Time) State {
 		return t
 	}
 	ahead := func(looked metav1.Time) bool { return looked.After(now) }
+	// Looks from before a pause count for nothing, and would to the last were it always over as of now.
+	if s.Resumed.Sub(now) > slack {
+		s.Resumed = time.Time{}
+	}
+	s.Resumed = past(s.Resumed)
 	s.Pools = slices.Clone(s.Pools)
 	for i := range s.Pools {
 		pool := &s.Pools[i]

@@ -80,8 +80,8 @@ func TestADrainDoesNotWaitForAControlPlaneThatWaitsForItsHost(t *testing.T) {
 	}
 }
 
-// What serves waits for its drain while the Cluster does not validate. What is broken or was only tried may be why, and
-// what a rollout deleted was judged before.
+// What serves waits for its drain while the Cluster does not validate, and is looked at on: it would be the first that is
+// drained. What is broken or was only tried may be why, and what a rollout deleted was judged before.
 func TestADrainDoesNotWaitForWhatItMends(t *testing.T) {
 	policy := &quoinv1.RolloutPolicySpec{Drain: &quoinv1.RolloutDrain{}, Validation: &quoinv1.RolloutValidation{}}
 	record := &quoinv1.RolloutValidationStatus{MachineDeployment: "blue", Digest: validationDigest(policy),
@@ -105,12 +105,14 @@ func TestADrainDoesNotWaitForWhatItMends(t *testing.T) {
 		pool := Pool{Name: "blue", Replicas: 2, Revision: "2", Stock: Limits{Unavailable: 1},
 			Machines: []Machine{leaver, serving("blue-2")}}
 		var is Action
-		for _, d := range Plan(State{Pools: []Pool{pool}, Validation: record}, policy, eight).Leaves {
+		result := Plan(State{Pools: []Pool{pool}, Validation: record}, policy, eight)
+		for _, d := range result.Leaves {
 			if d.Machine == leaver.Name {
 				is = d.Action
 			}
 		}
 		NewWithT(t).Expect(is).To(Equal(c.want), name)
+		NewWithT(t).Expect(result.Look != nil).To(Equal(c.want == HoldDrain), name)
 	}
 }
 
