@@ -26,6 +26,9 @@ func current(pools []rules, topology *Topology, most int, now time.Time) []strin
 		case pool.failed != "" || pool.Refused || pool.untouched(now) || pool.overdue != "":
 		case pool.unmade() && !topology.pending(pool.Name):
 		case pool.suspended != "" || !pool.busy() && !pending || pool.conflict() && pool.in(inFlight) == 0:
+		case !pending && pool.stuck() && !slices.ContainsFunc(pool.Machines, func(m Machine) bool {
+			return m.stage() == inFlight && !m.findsNone()
+		}):
 		case slices.ContainsFunc(pool.Machines, func(m Machine) bool { return m.stage() == inFlight && m.Gated }):
 			moving = append(moving, pool)
 		case pool.in(inFlight) > 0:

@@ -107,7 +107,13 @@ func TestWhichPoolTakesAPlace(t *testing.T) {
 		pending bool
 		want    string
 	}{
-		"nothing of it is begun":           {with(), false, "next"},
+		"nothing of it is begun": {with(), false, "next"},
+		"one that is marked has to stay, and another one finds no host": {with(selected, func(r *rules) {
+			r.Machines = append(r.Machines, Machine{Name: "hostless", Admitted: eight, NoHost: "none"})
+		}), false, ""},
+		"one that is marked has to stay, and another one is on its way": {with(selected, func(r *rules) {
+			r.Machines = append(r.Machines, movingOne)
+		}), false, "moving"},
 		"its topology is about to write":   {done, true, "next"},
 		"it is done":                       {done, false, ""},
 		"one counts":                       {of(oldOne, countedOne), false, "begun"},

@@ -93,8 +93,11 @@ func (p *planner) plan(pool *rules) {
 		case outdated:
 			progress.Outdated++
 			if m.Gated {
-				// Cluster API would take it for unavailable for ever, and might delete none beside it.
-				p.validate(pool, m)
+				// Cluster API would take it for unavailable for ever, and might delete none beside it. Without a MachineSet it
+				// plans nothing, and the template of before may come back.
+				if pool.Revision != "" {
+					p.validate(pool, m)
+				}
 				progress.Proofs = pool.remember(progress.Proofs, m)
 			}
 		}

@@ -129,9 +129,17 @@ func (p *planner) proves(pool *rules, m Machine) bool {
 // So it does after one of them was proved, since a template that worked is not judged by a moment in which its Machine
 // is not Ready, however long that waited for a person or a window before.
 // A drain that fails ends nothing: it may wait for the room that just these Machines do not give.
+// Once a Machine of it counted it works, and is tried no more, whatever becomes of that Machine: only the revision is
+// remembered then.
 // The first host that fails says nothing either, nor does it with the next Machine, until another one was tried.
 func (p *planner) trial(pool *rules) Trial {
-	if pool.suspended != "" || p.Unhealthy != "" || !pool.rolling() || pool.in(counts) > 0 || pool.Revision == "" {
+	worked := Trial{Revision: pool.Revision}
+	switch {
+	case pool.Revision == "" || !pool.rolling():
+		return Trial{}
+	case pool.onFailure == quoinv1.RolloutFailureRollback && (pool.in(counts) > 0 || pool.Trial == worked):
+		return worked
+	case pool.suspended != "" || p.Unhealthy != "" || pool.in(counts) > 0:
 		return Trial{}
 	}
 	for _, m := range pool.Machines {

@@ -201,7 +201,12 @@ func (p Pool) rolling() bool {
 			return true
 		}
 	}
-	return p.Completed != "" && p.Completed != p.Revision || p.selected() != ""
+	if p.Replicas == 0 && p.in(leaves) == len(p.Machines) {
+		return false // nothing takes their place
+	}
+	// Nobody knows what was completed of a pool that was seen first in the middle of a rollout.
+	unknown := p.Completed == "" && p.DoneOf > 0 && p.in(counts) == 0
+	return (p.Completed != "" || unknown) && p.Completed != p.Revision || p.selected() != ""
 }
 
 // busy reports whether other pools wait for this one. Where nothing is to be replaced they do not for what finds no
@@ -218,14 +223,19 @@ func (p Pool) hasOutdated() bool {
 }
 
 // completed is the revision whose rollout is done as of now. What finds no host, and what waits behind it, is of a
-// scale-up where as many count as were at work: those keep nothing open. Where no Machine is asked for, and none counts,
-// none has shown that the template works: its first ones are gated, and once the others are gone nobody waits for the
-// pool.
+// scale-up where as many count as were at work: those keep nothing open. Where no Machine is asked for and none counts,
+// none has shown that the template works: its first ones are gated, and nobody waits for the pool.
 func (p Pool) completed() string {
 	if p.Replicas == 0 && p.in(counts) == 0 && p.Completed != p.Revision {
 		if len(p.Machines) > 0 {
 			return p.Completed
 		}
+		return ""
+	}
+	// Of a pool that is seen first the template that it has is done where it works.
+	if p.Completed == "" && slices.ContainsFunc(p.Machines, func(m Machine) bool {
+		return m.stage() == counts && m.Unhealthy != ""
+	}) {
 		return ""
 	}
 	hostless := slices.ContainsFunc(p.Machines, Machine.findsNone)
@@ -251,6 +261,8 @@ func (p Pool) whole() bool { return p.in(counts) >= min(p.Replicas, cmp.Or(p.Don
 // are fewer.
 func (p Pool) doneOf(selected string) int {
 	switch {
+	case p.Replicas == 0 && len(p.Machines) == 0:
+		return 0
 	case selected == "" && !p.hasOutdated() && (p.DoneOf == 0 || p.completed() == p.Revision):
 		return 0
 	case p.DoneOf > 0 && selected == p.Selected:

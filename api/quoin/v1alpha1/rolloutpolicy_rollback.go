@@ -74,7 +74,8 @@ type RolloutProvedMachine struct {
 	Lost metav1.Time `json:"lost,omitempty,omitzero"`
 }
 
-// RolloutTrial is a template that is being tried.
+// RolloutTrial is a template that is being tried, or that works: a Machine of it counted. Then it has a machineSet
+// alone, and is not set back.
 type RolloutTrial struct {
 	// machineSet of the template.
 	// +required
@@ -82,7 +83,7 @@ type RolloutTrial struct {
 	// +kubebuilder:validation:MaxLength=253
 	MachineSet string `json:"machineSet,omitempty"`
 
-	// since a Machine of it had a host; absent while the first host fails.
+	// since a Machine of it had a host; absent while the first host fails, and once one of its Machines counted.
 	// +optional
 	Since metav1.Time `json:"since,omitempty,omitzero"`
 

@@ -1,0 +1,86 @@
+// Copyright The Quoin Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package rollout
+
+import (
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+	"k8s.io/utils/ptr"
+
+	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
+)
+
+// What is remembered of a pool outlives the Machine by which it was seen.
+
+// A template of which one Machine counted works, whatever becomes of that Machine.
+func TestATemplateThatCountedOnceIsNotSetBack(t *testing.T) {
+	g, now := NewWithT(t), eight
+	policy := &quoinv1.RolloutPolicySpec{OnFailure: quoinv1.RolloutFailureRollback, DeadlineSeconds: ptr.To[int32](600)}
+	second := Machine{Name: "second", Admitted: eight, Hosted: true, Gated: true}
+	pool := Pool{Name: "blue", Replicas: 3, Stock: Limits{Surge: 1}, Revision: "new", Completed: "old",
+		Machines: []Machine{old("a", ""), old("b", ""), countedOne, second}}
+	look := func() Result {
+		result := Plan(State{Pools: []Pool{pool}}, policy, now)
+		pool.Trial = result.Progress[0].Trial
+		return result
+	}
+	g.Expect(look().Failures).To(BeEmpty())
+	pool.Machines[2].Deleting = true
+	g.Expect(look().Failures).To(BeEmpty())
+	pool.Machines = append(pool.Machines[:2:2], pool.Machines[3])
+	now = now.Add(time.Hour)
+	g.Expect(look().Failures).To(BeEmpty(), "one of it counted")
+
+	pool.Revision, pool.Machines[2].Name = "newer", "third"
+	look()
+	now = now.Add(time.Hour)
+	g.Expect(look().Failures).To(HaveLen(1), "of another one none did")
+}
+
+// Where nobody knows what was completed, the first Machine of a template is tried alone also when all outdated ones
+// are gone before it.
+func TestACanaryIsTriedAloneWhereNothingWasCompleted(t *testing.T) {
+	g := NewWithT(t)
+	pool := Pool{Name: "blue", Replicas: 3, Revision: "2", Stock: Limits{Unavailable: 3}}
+	for _, name := range []string{"a", "b", "c"} {
+		gone := old(name, "")
+		gone.Deleting = true
+		pool.Machines = append(pool.Machines, gone)
+	}
+	pool.Machines = append(pool.Machines, Machine{Name: "d"}, Machine{Name: "e"}, Machine{Name: "f"})
+	policy := &quoinv1.RolloutPolicySpec{}
+	before := Plan(State{Pools: []Pool{pool}}, policy, eight).Progress[0]
+	pool.Completed, pool.DoneOf, pool.Machines = before.Completed, before.DoneOf, pool.Machines[3:]
+	var said []string
+	for _, d := range Plan(State{Pools: []Pool{pool}}, policy, eight).Decisions {
+		said = append(said, string(d.Action)+" "+d.Machine)
+	}
+	g.Expect(said).To(Equal([]string{"Admit d", "Hold e", "Hold f"}))
+	pool.Replicas, pool.Machines = 0, nil
+	g.Expect(pool.doneOf("")).To(BeZero())
+}
+
+// A template without a MachineSet may never get one, and the one before may come back: its canary waits for its person
+// on.
+func TestNoGateOpensBeforeThereIsAMachineSet(t *testing.T) {
+	canary := Machine{Name: "canary", Outdated: true, Hosted: true, Joined: true, Gated: true,
+		Admitted: eight.Add(-2 * time.Hour), Since: eight.Add(-time.Hour)}
+	pool := Pool{Name: "blue", Replicas: 2, Completed: "1", Stock: Limits{Surge: 1},
+		Machines: []Machine{old("a", ""), old("b", ""), canary}}
+	policy := &quoinv1.RolloutPolicySpec{PauseAfter: quoinv1.RolloutPauseCanary}
+	NewWithT(t).Expect(Plan(State{Pools: []Pool{pool}}, policy, eight).Decisions).
+		NotTo(ContainElement(HaveField("Action", Count)))
+}
+
+// Nothing takes the place of what leaves a pool that is scaled to 0, so others go on however long its last host hangs.
+func TestNobodyWaitsForWhatLeavesAnEmptyPool(t *testing.T) {
+	blue := Pool{Name: "blue", Revision: "2", Completed: "1", Stock: Limits{Surge: 1},
+		Machines: []Machine{{Name: "x", Hosted: true, Gated: true, Deleting: true}}}
+	green := Pool{Name: "green", Replicas: 1, Revision: "2", Completed: "1", Stock: Limits{Surge: 1},
+		Machines: []Machine{oldOne, {Name: "new"}}}
+	NewWithT(t).Expect(Plan(State{Pools: []Pool{blue, green}}, &quoinv1.RolloutPolicySpec{}, eight).Decisions).
+		To(ContainElement(And(HaveField("Machine", "new"), HaveField("Action", Admit))))
+}
