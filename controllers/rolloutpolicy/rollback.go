@@ -107,7 +107,8 @@ func (r *Reconciler) record(ctx context.Context, seen *observation, status *quoi
 		if err := r.endAttempt(ctx, seen, pool, set); err != nil {
 			failures = append(failures, err)
 		}
-		if !p.RollsBack || shown.Recorded == p.Completed {
+		// A pool that is seen first may have a template that never worked.
+		if !p.RollsBack || shown.Recorded == p.Completed || shown.Recorded == "" && !p.Works {
 			continue
 		}
 		if err := r.keep(ctx, pool, set); err != nil {

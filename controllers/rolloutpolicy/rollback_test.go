@@ -531,12 +531,26 @@ func TestRecords(t *testing.T) {
 	w.Expect(w.client.List(t.Context(), kept)).To(Succeed())
 	w.Expect(kept.Items).To(ConsistOf(HaveField("Name", "blue-v2")))
 
-	w = newWorld(t)
+	// Nor is one of a pool that is seen first while none of its Machines is well.
+	for _, onFailure := range []quoinv1.RolloutFailure{quoinv1.RolloutFailureStop, quoinv1.RolloutFailureRollback} {
+		w = newWorld(t, &infrav1.QuoinMachineTemplate{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "blue"}})
+		policy := w.policy()
+		w.adjust(policy, func() { policy.Spec.OnFailure = onFailure })
+		for _, name := range []string{"old-0", "old-1"} {
+			if onFailure == quoinv1.RolloutFailureStop {
+				w.joins(name)
+			} else {
+				w.meets(name, clusterv1.MachineBootstrapConfigReadyCondition, clusterv1.MachineInfrastructureReadyCondition)
+			}
+		}
+		w.edits("v1")
+		w.reconcile()
+		w.Expect(w.policy().Status.MachineDeployments[0].Completed).To(Equal("blue-v1"))
+		w.Expect(w.client.List(t.Context(), kept)).To(Succeed())
+		w.Expect(kept.Items).To(BeEmpty(), "%s", onFailure)
+	}
 	w.joins("old-0")
-	w.joins("old-1")
-	w.edits("v1")
 	w.reconcile()
-	w.Expect(w.policy().Status.MachineDeployments[0].Completed).To(Equal("blue-v1"))
 	w.Expect(w.client.List(t.Context(), kept)).To(Succeed())
-	w.Expect(kept.Items).To(BeEmpty())
+	w.Expect(kept.Items).To(HaveLen(1), "one is well")
 }

@@ -34,6 +34,13 @@ func TestATemplateThatCountedOnceIsNotSetBack(t *testing.T) {
 	now = now.Add(time.Hour)
 	g.Expect(look().Failures).To(BeEmpty(), "one of it counted")
 
+	for _, is := range []quoinv1.RolloutFailure{quoinv1.RolloutFailureStop, quoinv1.RolloutFailureRollback} {
+		policy.OnFailure = is
+		look()
+	}
+	now = now.Add(time.Hour)
+	g.Expect(look().Failures).To(BeEmpty(), "whatever a failure meant meanwhile")
+
 	pool.Revision, pool.Machines[2].Name = "newer", "third"
 	look()
 	now = now.Add(time.Hour)
@@ -77,10 +84,65 @@ func TestNoGateOpensBeforeThereIsAMachineSet(t *testing.T) {
 
 // Nothing takes the place of what leaves a pool that is scaled to 0, so others go on however long its last host hangs.
 func TestNobodyWaitsForWhatLeavesAnEmptyPool(t *testing.T) {
-	blue := Pool{Name: "blue", Revision: "2", Completed: "1", Stock: Limits{Surge: 1},
-		Machines: []Machine{{Name: "x", Hosted: true, Gated: true, Deleting: true}}}
-	green := Pool{Name: "green", Replicas: 1, Revision: "2", Completed: "1", Stock: Limits{Surge: 1},
+	leaver, outdated := Machine{Name: "x", Hosted: true, Gated: true, Deleting: true}, serving("y")
+	outdated.Deleting = true
+	for _, machines := range [][]Machine{{leaver}, {outdated}, {leaver, outdated}} {
+		blue := Pool{Name: "blue", Revision: "2", Completed: "1", Stock: Limits{Surge: 1}, Machines: machines}
+		plan := Plan(State{Pools: []Pool{blue, greenBegins()}}, &quoinv1.RolloutPolicySpec{Drain: &quoinv1.RolloutDrain{}}, eight)
+		NewWithT(t).Expect(plan.Decisions).To(greenGoesOn, "%v", machines)
+		if len(machines) == 1 && machines[0].Outdated {
+			NewWithT(t).Expect(plan.Leaves).To(ContainElement(And(HaveField("Machine", "y"), HaveField("Action", Drain))))
+		}
+	}
+}
+
+func greenBegins() Pool {
+	return Pool{Name: "green", Replicas: 1, Revision: "2", Completed: "1", Stock: Limits{Surge: 1},
 		Machines: []Machine{oldOne, {Name: "new"}}}
-	NewWithT(t).Expect(Plan(State{Pools: []Pool{blue, green}}, &quoinv1.RolloutPolicySpec{}, eight).Decisions).
-		To(ContainElement(And(HaveField("Machine", "new"), HaveField("Action", Admit))))
+}
+
+var greenGoesOn = ContainElement(And(HaveField("Machine", "new"), HaveField("Action", Admit)))
+
+// One ill worker does not keep the template of a pool that is seen first from being done: a scale-up is not gated for
+// it, and nobody waits.
+func TestOneIllMachineOfAPoolThatIsSeenFirstHoldsNobody(t *testing.T) {
+	g, policy := NewWithT(t), &quoinv1.RolloutPolicySpec{}
+	ill := Machine{Name: "c", Hosted: true, Joined: true, Unhealthy: "NodeHealthy is False"}
+	well := func(name string) Machine {
+		return Machine{Name: name, Hosted: true, Joined: true, Available: true, Since: eight.Add(-time.Hour)}
+	}
+	seenFirst := func(machines ...Machine) Pool {
+		blue := Pool{Name: "blue", Replicas: 3, Revision: "1", Stock: Limits{Surge: 1}, Machines: machines}
+		blue.Completed = Plan(State{Pools: []Pool{blue}}, policy, eight).Progress[0].Completed
+		return blue
+	}
+	blue := seenFirst(well("a"), well("b"), ill)
+	blue.Replicas, blue.Machines = 4, append(blue.Machines, Machine{Name: "d"})
+	g.Expect(Plan(State{Pools: []Pool{blue}}, policy, eight).Decisions).
+		To(ContainElement(And(HaveField("Machine", "d"), HaveField("Gate", false))))
+	g.Expect(Plan(State{Pools: []Pool{blue, greenBegins()}}, policy, eight).Decisions).To(greenGoesOn)
+
+	ill.NeedsUpdate = "marked"
+	g.Expect(Plan(State{Pools: []Pool{seenFirst(well("a"), well("b"), ill), greenBegins()}}, policy, eight).Decisions).
+		To(greenGoesOn)
+}
+
+// A template is one that works where a Machine of it counts and is well.
+func TestWhatIsKnownToWork(t *testing.T) {
+	for name, c := range map[string]struct {
+		machines []Machine
+		works    bool
+	}{
+		"one is well":              {[]Machine{{Hosted: true, Joined: true}}, true},
+		"one of two is":            {[]Machine{{Hosted: true, Joined: true}, {Hosted: true, Joined: true, Unhealthy: "ill"}}, true},
+		"all are ill":              {[]Machine{{Hosted: true, Joined: true, Unhealthy: "ill"}}, false},
+		"one is outdated":          {[]Machine{oldOne}, false},
+		"one does not count yet":   {[]Machine{{Hosted: true, Joined: true, Gated: true}}, false},
+		"nothing is there":         {nil, false},
+		"one is well and selected": {[]Machine{{Hosted: true, Joined: true, NeedsUpdate: "marked"}}, false},
+	} {
+		pool := Pool{Name: "blue", Replicas: 2, Revision: "2", Machines: c.machines}
+		plan := Plan(State{Pools: []Pool{pool}}, &quoinv1.RolloutPolicySpec{}, eight)
+		NewWithT(t).Expect(plan.Progress[0].Works).To(Equal(c.works), name)
+	}
 }

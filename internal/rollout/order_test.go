@@ -272,7 +272,7 @@ func TestForWhomAPoolWaits(t *testing.T) {
 		"others of its group are": {[]string{"amber", "cyan", "zinc"}, rules{behind: []string{"zinc", "cyan"}},
 			"MachineDeployments cyan and zinc come first"},
 	} {
-		c.pool.Name = "blue"
+		c.pool.Name, c.pool.Replicas = "blue", 1
 		reason, why := (&planner{current: c.current}).afterPrevious(&c.pool, nil)
 		NewWithT(t).Expect(why).To(Equal(c.want), name)
 		NewWithT(t).Expect(reason == Previous).To(Equal(c.want != ""), name)

@@ -90,6 +90,7 @@ func (p *planner) plan(pool *rules) {
 				break
 			}
 			progress.Done++
+			progress.Works = progress.Works || m.Unhealthy == ""
 		case outdated:
 			progress.Outdated++
 			if m.Gated {
@@ -260,7 +261,7 @@ func (p *planner) conflicts(pool *rules, _ *room) (Reason, string) {
 
 func (p *planner) afterPrevious(pool *rules, _ *room) (Reason, string) {
 	// What was refused is tried again beside those that went past it.
-	if pool.overtaken || len(p.current) == 0 || slices.Contains(p.current, pool.Name) {
+	if pool.overtaken || len(p.current) == 0 || slices.Contains(p.current, pool.Name) || pool.ends() {
 		return "", ""
 	}
 	if len(pool.behind) > 0 {

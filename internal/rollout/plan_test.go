@@ -603,7 +603,7 @@ func TestWhatAPlanRemembers(t *testing.T) {
 	progress := Plan(State{Pools: []Pool{pool}}, policy, eight).Progress[0]
 	progress.Reason, progress.Message, progress.Left = "", "", Left{}
 	g.Expect(progress).To(Equal(Progress{Pool: "blue", Group: "a", Limits: pool.Stock, Completed: "1", InFlight: 2,
-		Outdated: 3, Done: 1, Held: 1, DoneOf: 3, Pace: Pace{10 * time.Minute}, LastTermination: eight,
+		Outdated: 3, Done: 1, Works: true, Held: 1, DoneOf: 3, Pace: Pace{10 * time.Minute}, LastTermination: eight,
 		Proofs: []Proof{lost("former"), lost("ill")}}), "what counts now is proved")
 
 	// An outdated Machine with a gate would never be Available to Cluster API, which might delete none beside it.

@@ -137,7 +137,7 @@ func (p *planner) trial(pool *rules) Trial {
 	switch {
 	case pool.Revision == "" || !pool.rolling():
 		return Trial{}
-	case pool.onFailure == quoinv1.RolloutFailureRollback && (pool.in(counts) > 0 || pool.Trial == worked):
+	case pool.Trial == worked || pool.onFailure == quoinv1.RolloutFailureRollback && pool.in(counts) > 0:
 		return worked
 	case pool.suspended != "" || p.Unhealthy != "" || pool.in(counts) > 0:
 		return Trial{}

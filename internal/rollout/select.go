@@ -196,18 +196,21 @@ func (p Pool) in(s stage) int {
 // rolling reports whether Machines of the pool are to be replaced, or the last of them were and what takes their place
 // does not count yet.
 func (p Pool) rolling() bool {
+	if p.ends() {
+		return false // nothing takes their place
+	}
 	for _, m := range p.Machines {
 		if m.Outdated || m.needsUpdate() {
 			return true
 		}
 	}
-	if p.Replicas == 0 && p.in(leaves) == len(p.Machines) {
-		return false // nothing takes their place
-	}
 	// Nobody knows what was completed of a pool that was seen first in the middle of a rollout.
 	unknown := p.Completed == "" && p.DoneOf > 0 && p.in(counts) == 0
 	return (p.Completed != "" || unknown) && p.Completed != p.Revision || p.selected() != ""
 }
+
+// ends reports whether no Machine is asked for, and those that are there leave.
+func (p Pool) ends() bool { return p.Replicas == 0 && p.in(leaves) == len(p.Machines) }
 
 // busy reports whether other pools wait for this one. Where nothing is to be replaced they do not for what finds no
 // host.
@@ -230,12 +233,6 @@ func (p Pool) completed() string {
 		if len(p.Machines) > 0 {
 			return p.Completed
 		}
-		return ""
-	}
-	// Of a pool that is seen first the template that it has is done where it works.
-	if p.Completed == "" && slices.ContainsFunc(p.Machines, func(m Machine) bool {
-		return m.stage() == counts && m.Unhealthy != ""
-	}) {
 		return ""
 	}
 	hostless := slices.ContainsFunc(p.Machines, Machine.findsNone)

@@ -170,10 +170,6 @@ func TestATemplateOfNoMachinesIsNotDone(t *testing.T) {
 			Machines: []Machine{{Hosted: true, Gated: true, Deleting: true}}}, "1"},
 		"the last that counted does": {Pool{Revision: "2", Completed: "2",
 			Machines: []Machine{{Hosted: true, Deleting: true}}}, "2"},
-		"nothing is known, and what counts is ill": {Pool{Replicas: 1, Revision: "2",
-			Machines: []Machine{{Hosted: true, Joined: true, Unhealthy: "NodeHealthy is False"}}}, ""},
-		"it fell ill once it was done": {Pool{Replicas: 1, Revision: "2", Completed: "2",
-			Machines: []Machine{{Hosted: true, Joined: true, Unhealthy: "NodeHealthy is False"}}}, "2"},
 		"one counts that is not deleted yet": {Pool{Revision: "2", Completed: "1", Machines: []Machine{countedOne}}, "2"},
 	} {
 		NewWithT(t).Expect(c.pool.completed()).To(Equal(c.want), name)

@@ -320,6 +320,8 @@ type Progress struct {
 	LastTermination time.Time
 	// Left to be done.
 	Left Left
+	// Works: a Machine of its present template that counts is well.
+	Works bool
 	// RollsBack: its template is set back when it fails.
 	RollsBack bool
 	Reason    Reason
