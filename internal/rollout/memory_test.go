@@ -66,8 +66,12 @@ func TestACanaryIsTriedAloneWhereNothingWasCompleted(t *testing.T) {
 		said = append(said, string(d.Action)+" "+d.Machine)
 	}
 	g.Expect(said).To(Equal([]string{"Admit d", "Hold e", "Hold f"}))
-	pool.Replicas, pool.Machines = 0, nil
-	g.Expect(pool.doneOf("")).To(BeZero())
+	g.Expect(Pool{Replicas: 1, Revision: "2", DoneOf: 1}.rolling()).To(BeTrue(), "its only Machine went")
+
+	pool.Machines = nil
+	g.Expect(pool.doneOf("")).To(Equal(3), "all of them are gone, and asked for")
+	pool.Replicas = 0
+	g.Expect(pool.doneOf("")).To(BeZero(), "none is asked for any more")
 }
 
 // A template without a MachineSet may never get one, and the one before may come back: its canary waits for its person

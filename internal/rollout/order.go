@@ -35,7 +35,6 @@ func current(pools []rules, topology *Topology, most int, now time.Time) []strin
 			coming = append(coming, pool)
 		case pending:
 			next = append(next, pool)
-		case pool.stuck():
 		case pool.in(counts) > 0 && !pool.onlySelected() || pool.begun() || pool.selected() != "":
 			begun = append(begun, pool)
 		default:
