@@ -200,6 +200,11 @@ func (d *deployment) replaces() bool {
 	return false
 }
 
+// empties reports whether no Machine of the pool is asked for, and all that are there leave: nothing takes their place.
+func (d *deployment) empties() bool {
+	return d.replicas == 0 && !slices.ContainsFunc(d.machines, func(n *node) bool { return n.deleted.IsZero() })
+}
+
 // owing finds out whether a Machine was deleted that was selected, and not as many count yet as before. What comes and
 // goes while the policy is paused nobody sees.
 func (f *fleet) owing(d *deployment) {
@@ -331,7 +336,7 @@ func (f *fleet) judgeOrder(t *rapid.T, pool *deployment, d Decision, flying, beg
 	}
 	onTheirWay, earlier := map[*quoinv1.RolloutGroup]int{}, map[*quoinv1.RolloutGroup]int{}
 	for _, other := range f.pools {
-		if other == pool || f.drainFailed(other) || f.suspends(other) || !other.replaces() {
+		if other == pool || f.drainFailed(other) || f.suspends(other) || !other.replaces() || other.empties() {
 			continue
 		}
 		of, place := f.group(other)
