@@ -18,7 +18,6 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/quoincontrolplane"
 	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/quoinhost"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/hostaccess"
-	"github.com/quoin-dev/cluster-api-provider-quoin/internal/steady"
 )
 
 // Harness changes what a process has one of, for tests that run managers beside each other in one process and end them
@@ -46,14 +45,6 @@ type Harness struct {
 	Etcd quoincontrolplane.EtcdClient
 	// Backup reads etcd's snapshots in place of etcdbackup.Network.
 	Backup etcdbackup.EtcdClient
-}
-
-// clock is one for all controllers, so that whichever looks first sees by how much it was set forward.
-func (h *Harness) clock() clock.PassiveClock {
-	if h.Clock == nil {
-		return steady.New()
-	}
-	return h.Clock
 }
 
 func (h *Harness) clusterCache(c clustercache.ClusterCache) clustercache.ClusterCache {

@@ -31,6 +31,7 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/egress"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/fieldindex"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/hostaccess"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/steady"
 	controlplanewebhooks "github.com/quoin-dev/cluster-api-provider-quoin/internal/webhooks/controlplane"
 	infrawebhooks "github.com/quoin-dev/cluster-api-provider-quoin/internal/webhooks/infrastructure"
 )
@@ -62,7 +63,10 @@ func addProviders(ctx context.Context, mgr ctrl.Manager, o *Options) error {
 	}
 	clusterCache = o.Harness.clusterCache(clusterCache)
 	machines := newCachedMachines(mgr, o)
-	o.Harness.Clock = o.Harness.clock()
+	if o.Harness.Clock == nil {
+		// One for all controllers: whichever looks first sees by how much it was set forward.
+		o.Harness.Clock = steady.New()
+	}
 	if o.Serves(Infrastructure) {
 		if err := addInfrastructure(ctx, mgr, o, connector, rules, clusterCache, machines); err != nil {
 			return fmt.Errorf("set up the infrastructure provider: %w", err)

@@ -88,11 +88,12 @@ func TestNoGateOpensBeforeThereIsAMachineSet(t *testing.T) {
 
 // Nothing takes the place of what leaves a pool that is scaled to 0, so others go on however long its last host hangs.
 func TestNobodyWaitsForWhatLeavesAnEmptyPool(t *testing.T) {
+	policy := &quoinv1.RolloutPolicySpec{Drain: &quoinv1.RolloutDrain{}}
 	leaver, outdated := Machine{Name: "x", Hosted: true, Gated: true, Deleting: true}, serving("y")
 	outdated.Deleting = true
 	for _, machines := range [][]Machine{{leaver}, {outdated}, {leaver, outdated}} {
 		blue := Pool{Name: "blue", Revision: "2", Completed: "1", Stock: Limits{Surge: 1}, Machines: machines}
-		plan := Plan(State{Pools: []Pool{blue, greenBegins()}}, &quoinv1.RolloutPolicySpec{Drain: &quoinv1.RolloutDrain{}}, eight)
+		plan := Plan(State{Pools: []Pool{blue, greenBegins()}}, policy, eight)
 		NewWithT(t).Expect(plan.Decisions).To(greenGoesOn, "%v", machines)
 		if len(machines) == 1 && machines[0].Outdated {
 			NewWithT(t).Expect(plan.Leaves).To(ContainElement(And(HaveField("Machine", "y"), HaveField("Action", Drain))))

@@ -26,6 +26,7 @@ func current(pools []rules, topology *Topology, most int, now time.Time) []strin
 		case pool.failed != "" || pool.Refused || pool.untouched(now) || pool.overdue != "":
 		case pool.unmade() && !topology.pending(pool.Name):
 		case pool.suspended != "" || !pool.busy() && !pending || pool.conflict() && pool.in(inFlight) == 0:
+		// What is marked has to stay, and nobody waits for that, nor for what finds no host beside it.
 		case !pending && pool.stuck() && !slices.ContainsFunc(pool.Machines, func(m Machine) bool {
 			return m.stage() == inFlight && !m.findsNone()
 		}):

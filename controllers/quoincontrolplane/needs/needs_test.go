@@ -145,7 +145,10 @@ func TestASilentHostKeepsItsPowerWhileEtcdMayNeedItsVote(t *testing.T) {
 			p.lost(controlplanev1.QuorumLostReason)
 			p.controlPlane.Status.Etcd.Agreed = ptr.To(true)
 		}, true},
-		"a boot, and nobody has looked since":  {func(p *plane) { p.boots, p.now = true, noon.Add(time.Hour); p.lost(controlplanev1.QuorumLostReason) }, true},
+		"a boot, and nobody has looked since": {func(p *plane) {
+			p.boots, p.now = true, noon.Add(time.Hour)
+			p.lost(controlplanev1.QuorumLostReason)
+		}, true},
 		"off for good, and the quorum is lost": {func(p *plane) { p.lost(controlplanev1.QuorumLostReason) }, true},
 		"the Machine is gone":                  {func(p *plane) { p.ill(3); p.machines = p.machines[1:] }, false},
 		"the control plane is gone":            {func(p *plane) { p.controlPlane = nil }, false},
@@ -179,7 +182,9 @@ func TestNobodyHasLeaveFromAnAPIServerThatDoesNotAnswer(t *testing.T) {
 	g, p := NewWithT(t), newPlane()
 	fails := func(of client.Object) client.Reader {
 		return interceptor.NewClient(p.client(), interceptor.Funcs{
-			Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, object client.Object, options ...client.GetOption) error {
+			Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, object client.Object,
+				options ...client.GetOption,
+			) error {
 				if fmt.Sprintf("%T", object) == fmt.Sprintf("%T", of) {
 					return errors.New("no answer")
 				}

@@ -162,8 +162,8 @@ func quickerHosts(times int) quoinhost.Timings {
 	return t
 }
 
-// SetClockOffset sets the clock of our manager, and of those that follow it: what was written down before is as much longer ago, or
-// lies ahead. Conditions are dated by all others' clock.
+// SetClockOffset sets the clock of our manager, and of those that follow it: what was written down before is as much
+// longer ago, or lies ahead. Conditions are dated by all others' clock.
 func (s *Site) SetClockOffset(offset time.Duration) { s.offset.Store(int64(offset)) }
 
 // clock that one manager goes by.
