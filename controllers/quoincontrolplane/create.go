@@ -27,13 +27,14 @@ import (
 
 // createMachine makes a Machine that may have a host at once.
 func (r *Reconciler) createMachine(
-	ctx context.Context, o *observe.Observation, attempt *controlplane.Attempt, join bool,
+	ctx context.Context, o *observe.Observation, attempt *controlplane.Attempt, step controlplane.Step,
 ) (controlplane.Effect, error) {
 	name := newName(o.ControlPlane)
 	machine := desired.Machine(o.ControlPlane, o.Cluster.Name, name, nil, false)
-	if err := place(ctx, o, attempt, machine); err != nil {
+	if err := place(machine, attempt, step.FailureDomain); err != nil {
 		return controlplane.Effect{}, err
 	}
+	join := step.Kind == controlplane.CreateMachine
 	return controlplane.Effect{Made: name, Detail: ": " + name}, r.createObjects(ctx, o, machine, join)
 }
 
@@ -42,9 +43,7 @@ func newName(controlPlane *controlplanev1.QuoinControlPlane) string {
 }
 
 // place says where a Machine that may have a host belongs, and whose place it takes.
-func place(
-	ctx context.Context, o *observe.Observation, attempt *controlplane.Attempt, machine *clusterv1.Machine,
-) error {
+func place(machine *clusterv1.Machine, attempt *controlplane.Attempt, domain string) error {
 	if attempt != nil {
 		text, err := json.Marshal(attempt)
 		if err != nil {
@@ -52,7 +51,7 @@ func place(
 		}
 		machine.Annotations[controlplanev1.RemediationForAnnotation] = string(text)
 	}
-	machine.Spec.FailureDomain = o.NextFailureDomain(ctx)
+	machine.Spec.FailureDomain = domain
 	return nil
 }
 
@@ -138,11 +137,12 @@ func (r *Reconciler) postpone(ctx context.Context, o *observe.Observation, step 
 // allowHostClaim lets a pre-created Machine have a host, and returns it as it is then. By a patch and no apply: whoever
 // else may own the annotation, it goes.
 func (r *Reconciler) allowHostClaim(
-	ctx context.Context, o *observe.Observation, attempt *controlplane.Attempt, machine *clusterv1.Machine,
+	ctx context.Context, o *observe.Observation, attempt *controlplane.Attempt, step controlplane.Step,
 ) (*clusterv1.Machine, error) {
+	machine := o.Machines[step.Machine]
 	allowed := machine.DeepCopy()
 	delete(allowed.Annotations, infrav1.HoldClaimAnnotation)
-	if err := place(ctx, o, attempt, allowed); err != nil {
+	if err := place(allowed, attempt, step.FailureDomain); err != nil {
 		return nil, err
 	}
 	if err := r.Client.Patch(ctx, allowed, client.MergeFrom(machine)); err != nil {

@@ -120,9 +120,9 @@ func (r *Reconciler) addMachine(ctx context.Context, p *reconciliation, fence *f
 		setLastRemediation(p.controlPlane, attempt)
 	}
 	if step.Kind != controlplane.AllowHostClaim {
-		return r.createMachine(ctx, o, attempt, step.Kind == controlplane.CreateMachine)
+		return r.createMachine(ctx, o, attempt, step)
 	}
-	allowed, err := r.allowHostClaim(ctx, o, attempt, o.Machines[step.Machine])
+	allowed, err := r.allowHostClaim(ctx, o, attempt, step)
 	if err == nil {
 		p.machines.Insert(allowed)
 	}

@@ -93,6 +93,8 @@ type State struct {
 	Strategy Strategy
 	// Spare is what is known of hosts that a further Machine could have.
 	Spare Spare
+	// Domains are the failure domains of control planes, those without hosts included.
+	Domains []FailureDomain
 	// Backup is what is known of etcd's snapshots.
 	Backup Backup
 	// InFlight is the operation that was in flight at the last reconcile, and the Machine that it was about.
@@ -125,6 +127,13 @@ type Spare struct {
 	Kind string
 	// Why says what keeps the others from being one, such as "3 in use, 1 Quarantined".
 	Why string
+}
+
+// FailureDomain is where hosts stand that may be lost together.
+type FailureDomain struct {
+	Name string
+	// Free counts its hosts that a further Machine could claim now, Pending those that will be free soon.
+	Free, Pending int
 }
 
 // Backup is what a rollout needs to know of etcd's snapshots.

@@ -163,6 +163,8 @@ type Step struct {
 	Remediates string
 	// Attempt is to be recorded with the step; nil when it begins none.
 	Attempt *Attempt
+	// FailureDomain that the Machine is bound to that the step makes, or allows a host; empty where any host will do.
+	FailureDomain string
 	// Order to the host of Machine, of OrderRecovery.
 	Order string
 	// Fallback is what the step is instead when it cannot be done, because nothing depends on it; nil else.

@@ -53,9 +53,9 @@ type Inventory struct {
 	fleet []infrav1.QuoinHost
 	// versions are those of the Machines of clusterQuoinMachines, by the names of these.
 	versions map[string]string
-	// freeDomains are the failure domains of the hosts that a further Machine could claim now, pendingDomains those of
-	// hosts that will be free soon.
-	freeDomains, pendingDomains map[string]bool
+	// freeDomains counts, for each failure domain, the hosts that a further Machine could claim now, pendingDomains those
+	// that will be free soon.
+	freeDomains, pendingDomains map[string]int
 	// failCgroupV1: a further Machine can have no host with cgroup v1.
 	failCgroupV1 bool
 	// request is what a further Machine asks of a host; nil without a template.

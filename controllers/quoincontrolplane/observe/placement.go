@@ -4,7 +4,6 @@
 package observe
 
 import (
-	"context"
 	"fmt"
 	"strings"
 
@@ -14,8 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
-	"sigs.k8s.io/cluster-api/util/collections"
-	"sigs.k8s.io/cluster-api/util/failuredomains"
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
@@ -23,43 +20,23 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/placement"
 )
 
-// NextFailureDomain is that of the next Machine: the one with fewest up-to-date Machines, then with fewest, among those
-// that have a free host, or where none has, one that will be free. Without one it stays open, and the Machine takes the
-// first host that becomes free: a Machine bound to a domain whose hosts are all in use would hold up a surge for ever.
-func (o *Observation) NextFailureDomain(ctx context.Context) string {
-	having := o.freeDomains
-	if len(having) == 0 {
-		having = o.pendingDomains
-	}
-	var candidates []clusterv1.FailureDomain
+// domains are the failure domains of control planes, with their hosts.
+func (o *Observation) domains() []controlplane.FailureDomain {
+	var domains []controlplane.FailureDomain
 	for _, domain := range o.Cluster.Status.FailureDomains {
-		if ptr.Deref(domain.ControlPlane, false) && having[domain.Name] {
-			candidates = append(candidates, domain)
+		if ptr.Deref(domain.ControlPlane, false) {
+			domains = append(domains, controlplane.FailureDomain{Name: domain.Name, Free: o.freeDomains[domain.Name],
+				Pending: o.pendingDomains[domain.Name]})
 		}
 	}
-	// Count a Machine where its host is: its spec may leave that open.
-	scheduled, upToDate := collections.New(), collections.New()
-	for name, machine := range o.Parts() {
-		if !machine.DeletionTimestamp.IsZero() {
-			continue
-		}
-		counted := machine.DeepCopy()
-		if infra := o.QuoinMachines[name]; infra != nil && infra.Status.FailureDomain != "" {
-			counted.Spec.FailureDomain = infra.Status.FailureDomain
-		}
-		scheduled.Insert(counted)
-		if len(o.Outdated[name]) == 0 {
-			upToDate.Insert(counted)
-		}
-	}
-	return failuredomains.PickFewest(ctx, candidates, scheduled, upToDate)
+	return domains
 }
 
 // countSpares finds the hosts that a Machine made from the template could claim now, as placement of QuoinMachines
 // does.
 func (inv *Inventory) countSpares() error {
 	hosts := inv.fleet
-	inv.freeDomains, inv.pendingDomains = map[string]bool{}, map[string]bool{}
+	inv.freeDomains, inv.pendingDomains = map[string]int{}, map[string]int{}
 	if inv.Template == nil {
 		// Without it no Machine is made at all, and that is said where one would be.
 		inv.Spare = controlplane.Spare{Free: 1}
@@ -88,10 +65,10 @@ func (inv *Inventory) countSpares() error {
 		switch {
 		case placement.Select(request, []placement.Host{host}).Chosen != nil:
 			spare.Free++
-			inv.freeDomains[host.FailureDomain] = true
+			inv.freeDomains[host.FailureDomain]++
 		case placement.Pending(request, host):
 			spare.Pending++
-			inv.pendingDomains[host.FailureDomain] = true
+			inv.pendingDomains[host.FailureDomain]++
 		}
 	}
 	if spare.Free == 0 {
@@ -133,7 +110,7 @@ func (inv *Inventory) countReturning() {
 		}
 		if free := placement.HostOf(host); placement.Returning(*inv.request, free) {
 			inv.Spare.Returning++
-			inv.pendingDomains[free.FailureDomain] = true
+			inv.pendingDomains[free.FailureDomain]++
 		}
 	}
 }
@@ -142,7 +119,7 @@ func (inv *Inventory) countReturning() {
 // failure domain, and those there are gone.
 func (inv *Inventory) hostless(machine *clusterv1.Machine) bool {
 	domain := machine.Spec.FailureDomain
-	return domain != "" && inv.Template != nil && !inv.freeDomains[domain] && !inv.pendingDomains[domain]
+	return domain != "" && inv.Template != nil && inv.freeDomains[domain]+inv.pendingDomains[domain] == 0
 }
 
 // claimedFor reports whether a host carries the claim of the QuoinMachine. A claim is written there before the

@@ -177,74 +177,21 @@ func TestSparesAreThoseThatTheTemplateAsksFor(t *testing.T) {
 
 	g := NewWithT(t)
 	inv := withTemplate(free("a"))
-	inv.Template, inv.freeDomains = nil, map[string]bool{"before": true}
+	inv.Template, inv.freeDomains = nil, map[string]int{"before": 1}
 	g.Expect(inv.countSpares()).To(Succeed())
 	g.Expect(inv.Spare).To(Equal(controlplane.Spare{Free: 1}), "that it is missing is said elsewhere")
 	g.Expect(inv.freeDomains).To(BeEmpty())
 }
 
-// The next Machine goes where fewest are that stay, among the failure domains of control planes that have a host.
-func TestTheNextFailureDomain(t *testing.T) {
-	both := map[string]bool{"a": true, "b": true}
-	for name, test := range map[string]struct {
-		free, pending map[string]bool
-		// specs and hosts are the failure domains of the Machines m0, m1 and so on; outdated counts the last of them.
-		specs, hosts []string
-		outdated     int
-		change       func(*Observation)
-		want         string
-	}{
-		"where none is": {free: both, specs: []string{"a"}, want: "b"},
-		"where the only free host is": {free: map[string]bool{"a": true}, pending: both, specs: []string{"a"},
-			want: "a"},
-		"where a host will be":              {pending: map[string]bool{"a": true}, specs: []string{"a"}, want: "a"},
-		"no host is known":                  {want: ""},
-		"of workers":                        {free: map[string]bool{"w": true, "u": true}, pending: both, want: ""},
-		"by where the host is":              {free: both, specs: []string{"a"}, hosts: []string{"b"}, want: "a"},
-		"by where the host is, not asked":   {free: both, specs: []string{""}, hosts: []string{"b"}, want: "a"},
-		"before where one that stays is":    {free: both, specs: []string{"a", "b", "b"}, outdated: 2, want: "b"},
-		"before where more are, of no more": {free: both, specs: []string{"a", "b", "b"}, outdated: 3, want: "a"},
-		"not counting those that leave": {free: both, specs: []string{"a", "a", "b"}, change: func(o *Observation) {
-			for _, name := range []string{"m0", "m1"} {
-				o.Machines[name].DeletionTimestamp = ptr.To(metav1.Now())
-			}
-		}, want: "a"},
-		"not counting those made ahead": {free: both, specs: []string{"a", "b"}, change: func(o *Observation) {
-			note(o.Machines["m0"], infrav1.HoldClaimAnnotation)
-			o.ControlPlane.Status.Initialization.ControlPlaneInitialized = ptr.To(true)
-		}, want: "a"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			o := atNoon()
-			for name, controlPlane := range map[string]*bool{"w": ptr.To(false), "u": nil, "a": ptr.To(true),
-				"b": ptr.To(true)} {
-				o.Cluster.Status.FailureDomains = append(o.Cluster.Status.FailureDomains,
-					clusterv1.FailureDomain{Name: name, ControlPlane: controlPlane})
-			}
-			o.freeDomains, o.pendingDomains = test.free, test.pending
-			o.Machines, o.Outdated = collections.New(), map[string][]string{}
-			for i, domain := range test.specs {
-				name := fmt.Sprintf("m%d", i)
-				machine := &clusterv1.Machine{ObjectMeta: metav1.ObjectMeta{Name: name}}
-				machine.Spec.FailureDomain = domain
-				o.Machines.Insert(machine)
-				o.QuoinMachines[name] = &infrav1.QuoinMachine{}
-				if i < len(test.hosts) {
-					o.QuoinMachines[name].Status.FailureDomain = test.hosts[i]
-				}
-				if i >= len(test.specs)-test.outdated {
-					o.Outdated[name] = []string{"Version"}
-				}
-			}
-			if test.change != nil {
-				test.change(o)
-			}
-			for range 5 {
-				NewWithT(t).Expect(o.NextFailureDomain(t.Context())).To(Equal(test.want))
-			}
-			for i, domain := range test.specs {
-				NewWithT(t).Expect(o.Machines[fmt.Sprintf("m%d", i)].Spec.FailureDomain).To(Equal(domain))
-			}
-		})
+// A Machine of the control plane is bound to no failure domain but its own, however many hosts the others have.
+func TestTheFailureDomainsOfControlPlanes(t *testing.T) {
+	o := atNoon()
+	for name, controlPlane := range map[string]*bool{"w": ptr.To(false), "u": nil, "a": ptr.To(true), "b": ptr.To(true)} {
+		o.Cluster.Status.FailureDomains = append(o.Cluster.Status.FailureDomains,
+			clusterv1.FailureDomain{Name: name, ControlPlane: controlPlane})
 	}
+	o.freeDomains, o.pendingDomains = map[string]int{"w": 3, "a": 1}, map[string]int{"u": 1, "a": 2}
+	o.fillState()
+	NewWithT(t).Expect(o.State.Domains).To(ConsistOf(controlplane.FailureDomain{Name: "a", Free: 1, Pending: 2},
+		controlplane.FailureDomain{Name: "b"}))
 }

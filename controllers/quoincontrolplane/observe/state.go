@@ -66,6 +66,7 @@ func (o *Observation) fillState() {
 	o.State.AddonsVersion = o.Workload.AddonsVersion
 	o.State.Spare, o.State.Workers, o.State.LeftBehind = o.Spare, len(o.Workers), o.LeftBehind
 	o.State.Window, o.State.AwaitedVersion = o.Window.Closed, o.awaitedVersion()
+	o.State.Domains = o.domains()
 	o.State.Strategy = controlplane.Strategy(o.ControlPlane.Spec.Rollout.Strategy)
 	o.State.Backup = o.backup()
 	if inFlight := o.ControlPlane.Status.Operation; inFlight != nil {

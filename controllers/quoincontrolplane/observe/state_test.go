@@ -182,10 +182,10 @@ func TestWhatADecisionKnowsOfAMachine(t *testing.T) {
 		"no host of its failure domain": {[]func(*Observation){bound},
 			func(m *machine) { m.FailureDomain, m.NoHost = "rack", true }},
 		"a free host of its failure domain": {[]func(*Observation){bound, func(o *Observation) {
-			o.freeDomains = map[string]bool{"rack": true}
+			o.freeDomains = map[string]int{"rack": 1}
 		}}, func(m *machine) { m.FailureDomain = "rack" }},
 		"a host of its failure domain to come": {[]func(*Observation){bound, func(o *Observation) {
-			o.pendingDomains = map[string]bool{"rack": true}
+			o.pendingDomains = map[string]int{"rack": 1}
 		}}, func(m *machine) { m.FailureDomain = "rack" }},
 		"nobody knows the hosts of its failure domain": {[]func(*Observation){bound, func(o *Observation) {
 			o.Template = nil

@@ -55,6 +55,11 @@ func (s facts) decide() controlplane.Step {
 			step.Then = &then
 		}
 	}
+	if step.Joins() || step.Kind == controlplane.CreateFirstMachine {
+		if step.FailureDomain = s.nextDomain(); step.FailureDomain != "" {
+			step.Message += ", in failure domain " + step.FailureDomain
+		}
+	}
 	return step
 }
 

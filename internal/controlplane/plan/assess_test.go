@@ -412,6 +412,19 @@ func parseLine(t *testing.T, d *datadriven.TestData, s *controlplane.State, word
 	case "stale-host":
 		s.StaleHosts = append(s.StaleHosts, controlplane.StaleHost{Name: name,
 			Message: "the host knows generation 5 of its claim, ours is 3"})
+	case "domain":
+		domain := controlplane.FailureDomain{Name: name}
+		for _, word := range words[2:] {
+			switch key, value, _ := strings.Cut(word, "="); key {
+			case "free":
+				domain.Free, _ = strconv.Atoi(value)
+			case "pending":
+				domain.Pending, _ = strconv.Atoi(value)
+			default:
+				t.Fatalf("%s: unknown word %s", d.Pos, word)
+			}
+		}
+		s.Domains = append(s.Domains, domain)
 	case "remove-member":
 		id, err := strconv.ParseUint(name, 16, 64)
 		if err != nil {

@@ -97,5 +97,38 @@ func (s facts) pick() controlplane.Machine {
 	})
 }
 
+// nextDomain is the failure domain of the next Machine: the one with fewest up-to-date Machines, then with fewest, then
+// with most hosts, among those that have a free host, or where none is free at all, one that will be. Without one it
+// stays open, and the Machine takes the first host that becomes free: bound to a domain whose hosts are all in use, it
+// would hold up a surge for ever.
+func (s facts) nextDomain() string {
+	machines, upToDate := map[string]int{}, map[string]int{}
+	for _, machine := range s.active() {
+		machines[machine.FailureDomain]++
+		if machine.UpToDate {
+			upToDate[machine.FailureDomain]++
+		}
+	}
+	hosts := func(domain controlplane.FailureDomain) int {
+		if s.Spare.Free > 0 {
+			return domain.Free
+		}
+		return domain.Pending
+	}
+	having := slices.DeleteFunc(slices.Clone(s.Domains), func(domain controlplane.FailureDomain) bool {
+		return hosts(domain) == 0
+	})
+	if len(having) == 0 {
+		return ""
+	}
+	return slices.MinFunc(having, func(a, b controlplane.FailureDomain) int {
+		return cmp.Or(
+			upToDate[a.Name]-upToDate[b.Name],
+			machines[a.Name]-machines[b.Name],
+			hosts(b)-hosts(a),
+			cmp.Compare(a.Name, b.Name))
+	}).Name
+}
+
 // place of the first condition that holds; where none does it is after the last.
 func place(conditions ...bool) int { return slices.Index(append(conditions, true), true) }
