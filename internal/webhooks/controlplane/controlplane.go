@@ -118,7 +118,9 @@ func (w *ControlPlaneWebhook) validateTarget(
 	ctx context.Context, path *field.Path, before, after *controlplanev1.QuoinControlPlane, refused bool,
 ) (admission.Warnings, field.ErrorList, error) {
 	cluster := &clusterv1.Cluster{}
-	key := client.ObjectKey{Namespace: after.Namespace, Name: after.Labels[clusterv1.ClusterNameLabel]}
+	// An edit that drops the label is one of the same Cluster.
+	key := client.ObjectKey{Namespace: after.Namespace,
+		Name: cmp.Or(after.Labels[clusterv1.ClusterNameLabel], before.Labels[clusterv1.ClusterNameLabel])}
 	previous := observed.KubeadmOf(before.Spec.Version, &before.Spec.KubeadmConfigSpec.ClusterConfiguration)
 	next := observed.KubeadmOf(after.Spec.Version, &after.Spec.KubeadmConfigSpec.ClusterConfiguration)
 	raised := previous.Version != next.Version

@@ -62,14 +62,15 @@ func (d *departure) member() *quorum.Member {
 }
 
 // members are what the Machine may take with it: its member; and while it has none, every member that has no known
-// Machine, Node or no Node: one of them may have just been added for it, or its host does not say which it has. A
-// member's name says nothing that the control plane has not gone by.
+// Machine, Node or no Node: one of them may have just been added for it, or its host does not say which it has. Beside
+// one that leaves and whose member is not known, they are among what goes as well. A member's name says nothing that
+// the control plane has not gone by.
 func (d *departure) members() []uint64 {
 	if !d.stacked || placement.ClaimHeld(d.machine) && d.member() == nil {
 		return nil
 	}
 	var ids []uint64
-	known := d.member() != nil
+	known := d.member() != nil && d.leavingUnknown() == 0
 	for _, member := range d.membership.Members {
 		if member.Machine == d.machine.Name || member.Machine == "" && !known {
 			ids = append(ids, member.ID)

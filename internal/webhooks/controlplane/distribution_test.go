@@ -61,6 +61,17 @@ func TestAVersionIsTakenBackWhateverIsWrongWithCatalogs(t *testing.T) {
 	expectRefusal(t, err, "")
 }
 
+// An edit that takes the label of its Cluster away is held against that Cluster's policies all the same.
+func TestAnEditThatDropsTheLabelIsOneOfItsCluster(t *testing.T) {
+	estate := estatetest.Estate{Clusters: clusters{"c1": "v1.30.0"}}
+	scheme := clienttest.Scheme(clientgoscheme.AddToScheme, clusterv1.AddToScheme)
+	reader := fake.NewClientBuilder().WithScheme(scheme).WithObjects(estate.Objects("prod")...).Build()
+	_, err := (&ControlPlaneWebhook{Reader: reader}).ValidateUpdate(t.Context(), controlPlane(version("v1.30.0"), running("v1.30.0"),
+		func(c *controlplanev1.QuoinControlPlane) { c.Labels = map[string]string{clusterv1.ClusterNameLabel: "c1"} }),
+		controlPlane(version("v1.31.0")))
+	expectRefusal(t, err, "there is none: make ConfigMap prod/quoin-releases")
+}
+
 type clusters = map[string]string
 
 // Proves: S0-4, S0-6, S0-7, S0-8, S0-9, S0-10, S0-11, S0-12, S0-16, S0-17, S0-18, S0-20, S0-21, S0-24, S0-25, S0-26

@@ -262,6 +262,10 @@ func TestMachineDeletion(t *testing.T) {
 		}, "wait until there is a replacement for m1"},
 		"the last of three": {3, func(e *estate) { goes(e.machines[1]); goes(e.machines[2]) },
 			"wait until there is a replacement for m1 and m2"},
+		"one of two of which one leaves, where nobody said how many are wanted": {2, func(e *estate) {
+			e.plane.Spec.Replicas = nil
+			goes(e.machines[1])
+		}, "without m0 etcd would have 0 of 1 wanted voters; on their way out already: m1"},
 		"a healthy one of three while another is unhealthy": {3, func(e *estate) {
 			e.member(1).Healthy = ptr.To(false)
 		}, "m0 cannot be deleted"},
@@ -279,6 +283,14 @@ func TestMachineDeletion(t *testing.T) {
 			e.member(0).Name, e.member(1).Name = "x0", "x1"
 			goes(e.machines[1])
 		}, "there is a replacement for m1"},
+		"one of three while one leaves whose host does not say which member it has": {3, func(e *estate) {
+			e.member(1).Machine, e.member(1).Name = "", "x1"
+			goes(e.machines[1])
+		}, "wait until there is a replacement for m1"},
+		"the unhealthy one of three while another's host does not say which member it has": {3, func(e *estate) {
+			e.member(0).Healthy = ptr.To(false)
+			e.member(1).Machine, e.member(1).Name = "", "x1"
+		}, ""},
 		"one of five whose host does not say which member it has, as another's does not": {5, func(e *estate) {
 			e.member(0).Machine, e.member(1).Machine = "", ""
 		}, ""},
