@@ -35,6 +35,23 @@ func IdentitiesOf(host *infrav1.QuoinHost) []Identity {
 	return out
 }
 
+// Taken lists what identifies those of the hosts that have a claim of one of a Cluster's QuoinMachines: no other Machine
+// of the Cluster can have a host with the same.
+func Taken(hosts []infrav1.QuoinHost, machines []infrav1.QuoinMachine) []Identity {
+	named := map[string]*infrav1.QuoinMachine{}
+	for i := range machines {
+		named[machines[i].Name] = &machines[i]
+	}
+	var taken []Identity
+	for i := range hosts {
+		ref := hosts[i].Spec.ConsumerRef
+		if ref != nil && named[ref.Name] != nil && hosts[i].ClaimedBy(named[ref.Name]) {
+			taken = append(taken, IdentitiesOf(&hosts[i])...)
+		}
+	}
+	return taken
+}
+
 // ProductUUID is the identity by which the BMC of a host knows it, one for both byte orders. Without a BMC there is
 // none: containers, and some boards of a make, share a UUID.
 func ProductUUID(host *infrav1.QuoinHost) Identity {

@@ -51,7 +51,7 @@ func (inv *Inventory) countSpares() error {
 		return fmt.Errorf("reading hostNamespaces of %s %s: %w", inv.Template.GetKind(), inv.Template.GetName(), err)
 	}
 	request := placement.Request{Namespace: inv.ControlPlane.Namespace, HostNamespaces: accepted, Selector: selector,
-		Version: inv.ControlPlane.Spec.Version, Taken: inv.taken(hosts), FailCgroupV1: inv.failCgroupV1}
+		Version: inv.ControlPlane.Spec.Version, Taken: placement.Taken(hosts, inv.ClusterQuoinMachines), FailCgroupV1: inv.failCgroupV1}
 	inv.request = &request
 	fleet := make([]placement.Host, 0, len(hosts))
 	for i := range hosts {
@@ -81,22 +81,6 @@ func (inv *Inventory) countSpares() error {
 	inv.Spare = spare
 	inv.countReturning()
 	return nil
-}
-
-// taken lists what identifies the hosts that Machines of the Cluster have.
-func (inv *Inventory) taken(hosts []infrav1.QuoinHost) []placement.Identity {
-	machines := map[string]*infrav1.QuoinMachine{}
-	for i := range inv.ClusterQuoinMachines {
-		machines[inv.ClusterQuoinMachines[i].Name] = &inv.ClusterQuoinMachines[i]
-	}
-	var taken []placement.Identity
-	for i := range hosts {
-		ref := hosts[i].Spec.ConsumerRef
-		if ref != nil && machines[ref.Name] != nil && hosts[i].ClaimedBy(machines[ref.Name]) {
-			taken = append(taken, placement.IdentitiesOf(&hosts[i])...)
-		}
-	}
-	return taken
 }
 
 // countReturning finds the hosts that Machines have left for good. Each is reset next, or already.

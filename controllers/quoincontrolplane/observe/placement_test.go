@@ -4,7 +4,6 @@
 package observe
 
 import (
-	"fmt"
 	"testing"
 
 	. "github.com/onsi/gomega"
@@ -12,12 +11,12 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
-	"sigs.k8s.io/cluster-api/util/collections"
 	"sigs.k8s.io/cluster-api/util/conditions"
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/placement"
 )
 
 const namespace = "default"
@@ -111,16 +110,16 @@ func TestAHostThatOnlyNamesAQuoinMachineIsNotItsOwn(t *testing.T) {
 		OwnerReferences: []metav1.OwnerReference{{Kind: "Machine", Name: "cp-0", UID: "89abcdef-0000"}}}}}
 	infra := &inv.ClusterQuoinMachines[0]
 	g.Expect(inv.claimedFor(infra)).To(BeTrue())
-	g.Expect(inv.taken(inv.fleet)).NotTo(BeEmpty())
+	g.Expect(placement.Taken(inv.fleet, inv.ClusterQuoinMachines)).NotTo(BeEmpty())
 	infra.OwnerReferences[0].UID = "0123abcd-0000"
 	g.Expect(inv.claimedFor(infra)).To(BeFalse())
-	g.Expect(inv.taken(inv.fleet)).To(BeEmpty())
+	g.Expect(placement.Taken(inv.fleet, inv.ClusterQuoinMachines)).To(BeEmpty())
 	infra.Spec.ProviderID = host.ProviderID()
-	g.Expect(inv.taken(inv.fleet)).NotTo(BeEmpty())
+	g.Expect(placement.Taken(inv.fleet, inv.ClusterQuoinMachines)).NotTo(BeEmpty())
 	infra.Spec.ProviderID = "quoin://default/another/89abcdef"
-	g.Expect(inv.taken(inv.fleet)).To(BeEmpty())
+	g.Expect(placement.Taken(inv.fleet, inv.ClusterQuoinMachines)).To(BeEmpty())
 	inv.ClusterQuoinMachines = nil
-	g.Expect(inv.taken(inv.fleet)).To(BeEmpty())
+	g.Expect(placement.Taken(inv.fleet, inv.ClusterQuoinMachines)).To(BeEmpty())
 }
 
 // free is a host that a Machine could claim.

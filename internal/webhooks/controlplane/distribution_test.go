@@ -67,7 +67,9 @@ func TestAnEditThatDropsTheLabelIsOneOfItsCluster(t *testing.T) {
 	scheme := clienttest.Scheme(clientgoscheme.AddToScheme, clusterv1.AddToScheme)
 	reader := fake.NewClientBuilder().WithScheme(scheme).WithObjects(estate.Objects("prod")...).Build()
 	_, err := (&ControlPlaneWebhook{Reader: reader}).ValidateUpdate(t.Context(), controlPlane(version("v1.30.0"), running("v1.30.0"),
-		func(c *controlplanev1.QuoinControlPlane) { c.Labels = map[string]string{clusterv1.ClusterNameLabel: "c1"} }),
+		func(c *controlplanev1.QuoinControlPlane) {
+			c.Labels = map[string]string{clusterv1.ClusterNameLabel: "c1"}
+		}),
 		controlPlane(version("v1.31.0")))
 	expectRefusal(t, err, "there is none: make ConfigMap prod/quoin-releases")
 }

@@ -39,6 +39,7 @@ const machineDeletionPath = "/validate-deletion-cluster-x-k8s-io-v1beta2-machine
 // +kubebuilder:rbac:groups=cluster.x-k8s.io,resources=clusters;machines,verbs=get;list
 // +kubebuilder:rbac:groups=controlplane.cluster.x-k8s.io,resources=quoincontrolplanes,verbs=get
 // +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=quoinmachinetemplates,verbs=get
+// +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=quoinmachines,verbs=list
 // +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=quoinhosts,verbs=get;list;watch
 // +kubebuilder:rbac:groups="",resources=namespaces,verbs=get
 // +kubebuilder:rbac:groups="";events.k8s.io,resources=events,verbs=create;patch
@@ -233,6 +234,13 @@ func (w *MachineDeletionWebhook) replaceable(ctx context.Context, d *departure) 
 	if err != nil {
 		return false, fmt.Errorf("list QuoinHosts: %w", err)
 	}
+	machines := &infrav1.QuoinMachineList{}
+	err = w.Reader.List(ctx, machines, client.InNamespace(d.controlPlane.Namespace),
+		client.MatchingLabels{clusterv1.ClusterNameLabel: d.machine.Spec.ClusterName})
+	if err != nil {
+		return false, fmt.Errorf("list the QuoinMachines of Cluster %s: %w", d.machine.Spec.ClusterName, err)
+	}
+	request.Taken = placement.Taken(hosts.Items, machines.Items)
 	request.FailCgroupV1, err = w.failsOnCgroupV1(ctx, d.controlPlane, d.machine.Spec.ClusterName, hosts.Items)
 	if err != nil {
 		return false, err

@@ -47,6 +47,8 @@ type estate struct {
 	// kubelets is what the cluster tells its kubelets; nothing in it can be read when it is empty.
 	kubelets string
 	gone     []client.Object
+	// infra are the QuoinMachines.
+	infra []*infrav1.QuoinMachine
 }
 
 var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
@@ -113,6 +115,18 @@ func (e *estate) addHost(labels map[string]string, state infrav1.HostState) {
 	e.hosts = append(e.hosts, host)
 }
 
+// clone has the last host be a copy of the one that m0 has in Cluster c.
+func (e *estate) clone() {
+	copied := e.hosts[len(e.hosts)-1]
+	copied.Status.Facts = &infrav1.HostFacts{MachineID: "4f1c"}
+	e.addHost(nil, infrav1.HostStateProvisioned)
+	used := e.hosts[len(e.hosts)-1]
+	used.Status.Facts = copied.Status.Facts
+	used.Spec.ConsumerRef = &infrav1.ConsumerReference{Namespace: "prod", Name: "m0", Machine: "m0"}
+	e.infra = []*infrav1.QuoinMachine{{ObjectMeta: metav1.ObjectMeta{Namespace: "prod", Name: "m0",
+		Labels: map[string]string{clusterv1.ClusterNameLabel: "c"}}}}
+}
+
 func (e *estate) remove(object client.Object) { e.gone = append(e.gone, object) }
 
 func goes(object client.Object) {
@@ -142,6 +156,9 @@ func (e *estate) ask(
 	}
 	for _, host := range e.hosts {
 		objects = append(objects, host)
+	}
+	for _, infra := range e.infra {
+		objects = append(objects, infra)
 	}
 	builder := tired(fake.NewClientBuilder().WithScheme(scheme), failing...)
 	for _, object := range objects {
@@ -366,6 +383,20 @@ func TestMachineDeletion(t *testing.T) {
 			e.addHost(map[string]string{"role": "control-plane"}, infrav1.HostStateAvailable)
 			e.hosts[0].Namespace, e.hosts[0].Spec.ConsumerNamespaces = "hostile", []string{"*"}
 		}, "free host"},
+		"the only one, with a free host that is a copy of its own": {1, func(e *estate) {
+			e.addHost(map[string]string{"role": "control-plane"}, infrav1.HostStateAvailable)
+			e.clone()
+		}, "free host"},
+		"the only one, with a free host that is a copy of another Cluster's": {1, func(e *estate) {
+			e.addHost(map[string]string{"role": "control-plane"}, infrav1.HostStateAvailable)
+			e.clone()
+			e.infra[0].Labels[clusterv1.ClusterNameLabel] = "another"
+		}, ""},
+		"the only one, with a free host that is a copy of another namespace's": {1, func(e *estate) {
+			e.addHost(map[string]string{"role": "control-plane"}, infrav1.HostStateAvailable)
+			e.clone()
+			e.infra[0].Namespace, e.hosts[1].Spec.ConsumerRef.Namespace = "dev", "dev"
+		}, ""},
 		"the only one, with a free host of cgroup v1": {1, func(e *estate) {
 			e.addHost(map[string]string{"role": "control-plane"}, infrav1.HostStateAvailable)
 			e.hosts[0].Status.Facts = &infrav1.HostFacts{CgroupVersion: 1, KubeletOnCgroupV1: ptr.To(false)}
@@ -566,7 +597,8 @@ func TestWhatIsSaidOfAMachineDeletion(t *testing.T) {
 // Whoever cannot see cannot judge.
 func TestMachineDeletionThatCannotBeJudged(t *testing.T) {
 	for _, broken := range []runtime.Object{&corev1.Namespace{}, &clusterv1.Cluster{}, &controlplanev1.QuoinControlPlane{},
-		&clusterv1.MachineList{}, &infrav1.QuoinMachineTemplate{}, &infrav1.QuoinHostList{}, &corev1.Secret{}} {
+		&clusterv1.MachineList{}, &infrav1.QuoinMachineTemplate{}, &infrav1.QuoinHostList{}, &infrav1.QuoinMachineList{},
+		&corev1.Secret{}} {
 		e := newEstate(1)
 		e.addHost(map[string]string{"role": "control-plane"}, infrav1.HostStateAvailable)
 		e.hosts[0].Status.Facts = &infrav1.HostFacts{CgroupVersion: 1, KubeletOnCgroupV1: ptr.To(false)}
