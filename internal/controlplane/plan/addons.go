@@ -105,7 +105,7 @@ func followVersion(s facts) *controlplane.Step {
 		return step
 	}
 	for _, machine := range s.Machines {
-		if machine.Kubelet != s.Version {
+		if !machine.Gone() && machine.Kubelet != s.Version {
 			return s.wait(s.ongoing(), controlplane.ReasonMachineNotReady, "waiting for Machine %s: its kubelet runs %q, not "+
 				"%s; if that stays so, %s", machine.Name, machine.Kubelet, s.Version, haveReplaced)
 		}

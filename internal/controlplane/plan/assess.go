@@ -85,7 +85,7 @@ func (s facts) steadyState() *controlplane.Step {
 		return cmp.Or(dropIll(s), refusal)
 	}
 	return s.first(retryInit, initialize, reportQuorumLoss, requireReachability, remediate,
-		dropOrphanedMembers, dropNodes, reschedule, dropOutdated, waitUntilStable, replace, scale, followVersion, dropSurplus)
+		dropOrphanedMembers, dropNodes, dropIdle, waitUntilStable, replace, scale, followVersion, dropSurplus)
 }
 
 // dropIll takes away what is ill and casts no vote, whatever else is wrong; nil when there is nothing of that kind.
@@ -152,7 +152,7 @@ func tearDown(s facts) *controlplane.Step {
 
 // initialize makes the first Machine and waits for it.
 func initialize(s facts) *controlplane.Step {
-	if len(s.Machines) == 0 {
+	if s.present() == 0 {
 		switch {
 		case s.Replicas == 0:
 			return &controlplane.Step{Kind: controlplane.Done, RecheckAfter: controlplane.RecheckIdle}
@@ -185,7 +185,7 @@ func initialize(s facts) *controlplane.Step {
 			return s.dropHostless(controlplane.Initialize, machine)
 		}
 	}
-	machine := s.Machines[0]
+	machine := s.Machines[slices.IndexFunc(s.Machines, func(machine controlplane.Machine) bool { return !machine.Gone() })]
 	message := "waiting for kubeadm init on Machine " + machine.Name
 	if machine.Problem != "" {
 		message += ": " + machine.Problem

@@ -509,10 +509,36 @@ func TestWhenAnAttemptBegins(t *testing.T) {
 	g.Expect(held(9*time.Minute, retry(10*time.Minute))).To(BeTrue())
 	g.Expect(held(10*time.Minute, retry(10*time.Minute))).To(BeFalse())
 	g.Expect(held(0, retry(0))).To(BeFalse())
+	g.Expect(held(0)).To(BeFalse(), "a health check says so, and the spec sets no period")
 	g.Expect(held(59*time.Minute, never)).To(BeTrue())
 	g.Expect(held(time.Hour, never)).To(BeFalse(), "it was healthy for long enough")
 	for retries, minutes := range []int{1, 2, 4, 8, 16, 32, 60, 60} {
 		g.Expect(backOff(retries)).To(Equal(time.Duration(minutes) * time.Minute))
+	}
+}
+
+// One that leaves already may have come to lead since: it hands over before anything else is done with it.
+func TestALeaderThatLeavesHandsOver(t *testing.T) {
+	g, s := NewWithT(t), ofThree()
+	m := &s.Machines[2]
+	m.Deleting, m.DrainHook, m.AtTermination = true, false, true
+	g.Expect(finalize(facts{s}, *m)).To(And(HaveField("Kind", controlplane.MoveLeader), HaveField("Machine", "c"),
+		HaveField("To", uint64(1))))
+}
+
+// Who is outdated goes before its replacement votes where the strategy says so, and nobody else while one can come.
+func TestWhoMayLeaveFirst(t *testing.T) {
+	for strategy, first := range map[controlplane.Strategy]bool{
+		"": false, controlplane.Auto: false, controlplane.Surge: false, controlplane.RemoveFirst: true,
+	} {
+		g, s := NewWithT(t), ofThree()
+		s.Strategy, s.Machines[0].UpToDate = strategy, false
+		terms := facts{s}.placeTaken()
+		if first {
+			terms = facts{s}.removedFirst()
+		}
+		g.Expect(facts{s}.terms(s.Machines[0])).To(Equal(terms), string(strategy))
+		g.Expect(facts{s}.terms(s.Machines[1])).To(Equal(facts{s}.placeTaken()), string(strategy)+", up to date")
 	}
 }
 

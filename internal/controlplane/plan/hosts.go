@@ -80,6 +80,9 @@ func reschedule(s facts) *controlplane.Step {
 	return nil
 }
 
+// dropIdle deletes a Machine that joins never, or that would be replaced at once if it did: nobody waits for it.
+func dropIdle(s facts) *controlplane.Step { return s.first(reschedule, dropOutdated) }
+
 func (s facts) dropHostless(operation controlplane.Operation, machine controlplane.Machine) *controlplane.Step {
 	return s.handsOn(machine, change(controlplane.DeleteMachine, operation, controlplane.ReasonHostGone,
 		"Machine %s has no host, and none of failure domain %s is free any more: the next one is made where one is",

@@ -58,9 +58,9 @@ func leave(s facts) *controlplane.Step {
 
 // besideRelease is what goes on while the hosts of those that left are released: of the control plane, they are no part
 // any more, and a host may never be released. A reset takes minutes, and what Cluster API does for a Machine before it
-// can have a host need not come after it, so the next Machine is made. What is ill and casts no vote goes, and so does
-// what somebody deleted of that kind: it leaves no gap in etcd, whoever may come back. Else wait is the step, and says
-// what those wait for.
+// can have a host need not come after it, so the next Machine is made, and one that holds nothing makes room for it.
+// What is ill and casts no vote goes, and so does what somebody deleted of that kind: it leaves no gap in etcd, whoever
+// may come back. Else wait is the step, and says what those wait for.
 func besideRelease(s facts, deleting []controlplane.Machine, wait *controlplane.Step) *controlplane.Step {
 	left, held := true, true
 	for _, machine := range deleting {
@@ -102,6 +102,12 @@ func besideRelease(s facts, deleting []controlplane.Machine, wait *controlplane.
 	case controlplane.CreateMachine, controlplane.AllowHostClaim, controlplane.UpdateKubeadmConfig,
 		controlplane.PrepullAddons, controlplane.RequestBackup:
 		return step
+	case controlplane.DeleteMachine:
+		if slices.ContainsFunc(s.active(), func(machine controlplane.Machine) bool {
+			return machine.Name == step.Machine && s.neverJoined(machine)
+		}) {
+			return step
+		}
 	}
 	return wait
 }
@@ -273,7 +279,7 @@ func replaceFirst(s facts, leaving controlplane.Machine, verdict quorum.Verdict)
 	if !s.Initialized || !s.Reachable {
 		return s.waitFor(leaving, controlplane.ReasonQuorum, "%s; %s", held, s.unreachable())
 	}
-	if step := reschedule(s); step != nil {
+	if step := dropIdle(s); step != nil {
 		return step
 	}
 	for _, machine := range s.active() {

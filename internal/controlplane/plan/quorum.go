@@ -260,12 +260,9 @@ func (s facts) known(member quorum.Member) bool {
 	})
 }
 
-// holderGone reports whether nothing can bring the member back: its Machine's host was given up or released. One
-// whose bootstrap data failed runs, and without a Machine nobody here knows its host, which may be well.
+// holderGone reports whether nothing can bring a member back that does not work: its Machine's host was given up or
+// released. One whose bootstrap data failed runs, and without a Machine nobody here knows its host, which may be well.
 func (s facts) holderGone(member quorum.Member) bool {
-	if s.stateOf(member) == quorum.MemberHealthy {
-		return false
-	}
 	for _, machine := range s.Machines {
 		if machine.Name == member.Machine {
 			return machine.Health.Final != "" && machine.Bootstrapped || machine.Deleting && !machine.Hook

@@ -31,6 +31,9 @@ func TestWhoLeadsNext(t *testing.T) {
 		"nobody whose drain began": {func(a, b *controlplane.Machine) {
 			a.Deleting, a.DrainHook, b.Deleting, b.DrainHook = true, false, true, false
 		}, ""},
+		"who is kept where nobody stays": {func(a, b *controlplane.Machine) {
+			a.Deleting, b.Deleting, b.DrainHook = true, true, false
+		}, "a"},
 	} {
 		s := ofThree() // c leads
 		for i := range s.Machines {
@@ -144,7 +147,7 @@ func TestWhenAQuorumIsLost(t *testing.T) {
 		}, "", false},
 	} {
 		s := ofThree()
-		s.Etcd.Agreed, s.ElectionGrace = false, time.Minute
+		s.Etcd.Agreed, s.ElectionGrace = false, 1
 		c.change(&s)
 		loss := facts{s}.quorumLoss()
 		g := NewWithT(t)
@@ -157,6 +160,37 @@ func TestWhenAQuorumIsLost(t *testing.T) {
 		g.Expect(loss.ForGood).To(Equal(c.forGood), name)
 		g.Expect(strings.Contains(loss.WayOut, "spec.recovery")).To(Equal(c.forGood), name+", and it may be an election")
 	}
+}
+
+// Etcd may be electing while nobody confirms a list that was read of our own etcd, and until the time for that is over.
+func TestWhenEtcdMayBeElecting(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*controlplane.State)
+		may    bool
+	}{
+		"nobody confirms the list": {func(*controlplane.State) {}, true},
+		"its time is nearly over":  {func(s *controlplane.State) { s.ElectionGrace = 1 }, true},
+		"its time is over":         {func(s *controlplane.State) { s.ElectionGrace = 0 }, false},
+		"a quorum confirms it":     {func(s *controlplane.State) { s.Etcd.Agreed = true }, false},
+		"it was not read":          {func(s *controlplane.State) { s.Etcd.Known = false }, false},
+		"etcd is somebody else's":  {func(s *controlplane.State) { s.StackedEtcd = false }, false},
+		"there is no cluster yet":  {func(s *controlplane.State) { s.Initialized = false }, false},
+	} {
+		s := ofThree()
+		s.Etcd.Agreed, s.ElectionGrace = false, time.Minute
+		c.change(&s)
+		NewWithT(t).Expect(facts{s}.electing()).To(Equal(c.may), name)
+	}
+}
+
+// A Machine without a member of its own may run any one of those that nobody runs, but it does not run all of them.
+func TestAMachineTakesOneMemberWithIt(t *testing.T) {
+	g, s := NewWithT(t), ofThree()
+	s.Etcd.Members[2].Machine = ""
+	s.Etcd.Members = append(s.Etcd.Members, quorum.Member{ID: 4, Name: "d", Healthy: true})
+	g.Expect(facts{s}.mayDepart(s.Machines[2], facts{s}.placeTaken()).Allowed).To(BeTrue(), "three stay, whichever it is")
+	s.Etcd.Members[3].Healthy = false
+	g.Expect(facts{s}.mayDepart(s.Machines[2], facts{s}.placeTaken()).Allowed).To(BeFalse(), "it may be the one that works")
 }
 
 // Voters that look healthy and agree on nothing have no quorum once etcd has had the time to elect, for their disks may

@@ -144,11 +144,15 @@ func retryInit(s facts) *controlplane.Step {
 //     it goes first only if its own host can be claimed again.
 //
 // The departure itself has the verdict of remove, like any other. Where it waits beside a member that no Machine runs,
-// both are said: etcd's verdict asks to repair that one or to have it replaced, which nobody can.
+// both are said: etcd's verdict asks to repair that one or to have it replaced, which nobody can. A Machine that goes
+// by itself is waited for by nobody.
 func remediate(s facts) *controlplane.Step {
 	step := s.remediateBy(anyStep)
 	if step == nil || !step.Waiting() {
 		return step
+	}
+	if goes := dropIdle(s); goes != nil {
+		return goes
 	}
 	if orphaned := dropOrphanedMembers(s); orphaned != nil && orphaned.Machine == "" &&
 		!strings.Contains(step.Message, orphaned.Message) {

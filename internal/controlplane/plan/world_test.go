@@ -278,8 +278,10 @@ func (w *world) apply(step controlplane.Step) error {
 		member := w.member(step.Machine)
 		votes := member != nil && !member.Learner && member.Healthy
 		remedy := step.Remediates != ""
+		// What holds nothing is missed by nobody.
+		holds := member != nil || w.machine(step.Machine).Node != ""
 		for _, machine := range w.Machines {
-			if machine.Deleting && (machine.HostClaimed || machine.Hooked()) && (!remedy || votes || !machine.DrainHook &&
+			if holds && machine.Deleting && (machine.HostClaimed || machine.Hooked()) && (!remedy || votes || !machine.DrainHook &&
 				!machine.AtTermination) {
 				return fmt.Errorf("%s deleted while %s is being deleted", step.Machine, machine.Name)
 			}
