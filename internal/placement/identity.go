@@ -35,8 +35,8 @@ func IdentitiesOf(host *infrav1.QuoinHost) []Identity {
 	return out
 }
 
-// Taken lists what identifies those of the hosts that have a claim of one of a Cluster's QuoinMachines: no other Machine
-// of the Cluster can have a host with the same.
+// Taken lists what identifies those of the hosts that have a claim of one of a Cluster's QuoinMachines: no other
+// Machine of the Cluster can have a host with the same.
 func Taken(hosts []infrav1.QuoinHost, machines []infrav1.QuoinMachine) []Identity {
 	named := map[string]*infrav1.QuoinMachine{}
 	for i := range machines {

@@ -51,7 +51,8 @@ func (inv *Inventory) countSpares() error {
 		return fmt.Errorf("reading hostNamespaces of %s %s: %w", inv.Template.GetKind(), inv.Template.GetName(), err)
 	}
 	request := placement.Request{Namespace: inv.ControlPlane.Namespace, HostNamespaces: accepted, Selector: selector,
-		Version: inv.ControlPlane.Spec.Version, Taken: placement.Taken(hosts, inv.ClusterQuoinMachines), FailCgroupV1: inv.failCgroupV1}
+		Version: inv.ControlPlane.Spec.Version, Taken: placement.Taken(hosts, inv.ClusterQuoinMachines),
+		FailCgroupV1: inv.failCgroupV1}
 	inv.request = &request
 	fleet := make([]placement.Host, 0, len(hosts))
 	for i := range hosts {

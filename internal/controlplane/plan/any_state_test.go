@@ -99,6 +99,10 @@ func incomplete(s controlplane.State, step controlplane.Step) string {
 		return fmt.Sprintf("%+v does not say why", step)
 	case step.Waiting() && step.Then != nil:
 		return fmt.Sprintf("%+v waits, and agrees to another", step)
+	case step.FailureDomain != "" && !slices.ContainsFunc(s.Domains, func(domain controlplane.FailureDomain) bool {
+		return domain.Name == step.FailureDomain && (domain.Free > 0 || s.Spare.Free == 0 && domain.Pending > 0)
+	}):
+		return fmt.Sprintf("%+v binds a Machine where no host is", step)
 	case step.Machine != "" && step.Operation != controlplane.Recover && !named(s, step.Machine):
 		return fmt.Sprintf("%+v is about a Machine that does not exist", step)
 	}
@@ -170,6 +174,10 @@ func anyState(t *rapid.T) controlplane.State {
 	s.Spare = controlplane.Spare{Free: rapid.SampledFrom([]int{0, 0, 1, 2}).Draw(t, "free"), Pending: rapid.IntRange(0, 1).
 		Draw(t, "coming"),
 		Returning: rapid.IntRange(0, 1).Draw(t, "returning")}
+	for i := range rapid.IntRange(0, 3).Draw(t, "domains") {
+		s.Domains = append(s.Domains, controlplane.FailureDomain{Name: fmt.Sprintf("r%d", i),
+			Free: min(s.Spare.Free, rapid.IntRange(0, 2).Draw(t, "free there")), Pending: rapid.IntRange(0, 1).Draw(t, "coming there")})
+	}
 	if rare("why") {
 		s.Spare.Kind, s.Spare.Why = "hosts that role=control-plane selects", "3 in use"
 	}

@@ -57,7 +57,7 @@ func (s facts) decide() controlplane.Step {
 	}
 	if step.Joins() || step.Kind == controlplane.CreateFirstMachine {
 		if step.FailureDomain = s.nextDomain(); step.FailureDomain != "" {
-			step.Message += ", in failure domain " + step.FailureDomain
+			step.Message += "; it belongs in failure domain " + step.FailureDomain
 		}
 	}
 	return step

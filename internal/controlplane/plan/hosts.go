@@ -80,8 +80,14 @@ func reschedule(s facts) *controlplane.Step {
 	return nil
 }
 
-// dropIdle deletes a Machine that joins never, or that would be replaced at once if it did: nobody waits for it.
-func dropIdle(s facts) *controlplane.Step { return s.first(reschedule, dropOutdated) }
+// dropIdle deletes a Machine that joins never, or that would be replaced at once if it did: nobody waits for it. Members
+// that no Machine runs come first, for one of them may be its own.
+func dropIdle(s facts) *controlplane.Step {
+	if dropOrphanedMembers(s) != nil {
+		return nil
+	}
+	return s.first(reschedule, dropOutdated)
+}
 
 func (s facts) dropHostless(operation controlplane.Operation, machine controlplane.Machine) *controlplane.Step {
 	return s.handsOn(machine, change(controlplane.DeleteMachine, operation, controlplane.ReasonHostGone,

@@ -103,8 +103,9 @@ func besideRelease(s facts, deleting []controlplane.Machine, wait *controlplane.
 		controlplane.PrepullAddons, controlplane.RequestBackup:
 		return step
 	case controlplane.DeleteMachine:
+		// One that joins may be a voter by the time it goes, which would then be kept for as long as the host is.
 		if slices.ContainsFunc(s.active(), func(machine controlplane.Machine) bool {
-			return machine.Name == step.Machine && s.neverJoined(machine)
+			return machine.Name == step.Machine && !machine.Joining && s.neverJoined(machine)
 		}) {
 			return step
 		}

@@ -47,7 +47,7 @@ func refuseVersion(s facts) *controlplane.Step {
 
 // refuseReplicas keeps etcd from numbers of members with which it would be lost, or no safer.
 func refuseReplicas(s facts) *controlplane.Step {
-	if s.Replicas < 1 && len(s.Machines) > 0 {
+	if s.Replicas < 1 && s.present() > 0 {
 		return s.refusal(s.during(s.refill()), controlplane.ReasonReplicas,
 			"spec.replicas is 0, which would lose the cluster's data: set it to 1 or more, or delete the Cluster")
 	}

@@ -145,14 +145,16 @@ func retryInit(s facts) *controlplane.Step {
 //
 // The departure itself has the verdict of remove, like any other. Where it waits beside a member that no Machine runs,
 // both are said: etcd's verdict asks to repair that one or to have it replaced, which nobody can. A Machine that goes
-// by itself is waited for by nobody.
+// by itself is waited for by nobody, unless hosts may come back.
 func remediate(s facts) *controlplane.Step {
 	step := s.remediateBy(anyStep)
 	if step == nil || !step.Waiting() {
 		return step
 	}
-	if goes := dropIdle(s); goes != nil {
-		return goes
+	if step.Reason != controlplane.ReasonRemediationSuspended {
+		if goes := dropIdle(s); goes != nil {
+			return goes
+		}
 	}
 	if orphaned := dropOrphanedMembers(s); orphaned != nil && orphaned.Machine == "" &&
 		!strings.Contains(step.Message, orphaned.Message) {

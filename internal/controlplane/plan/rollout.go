@@ -5,6 +5,7 @@ package plan
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/quorum"
@@ -73,11 +74,15 @@ func (s facts) mendedByReplacement() string {
 	return leaving.Name
 }
 
-// dropOutdated deletes an outdated Machine that never joined: nothing has to be waited for.
+// dropOutdated deletes an outdated Machine that never joined, beside another one that stays or is kept: nothing has to
+// be waited for.
 func dropOutdated(s facts) *controlplane.Step {
 	active := s.active()
+	beside := len(active) > 1 || slices.ContainsFunc(s.Machines, func(machine controlplane.Machine) bool {
+		return machine.Deleting && machine.Hooked() && machine.Node != ""
+	})
 	for _, machine := range active {
-		if !machine.UpToDate && len(active) > 1 && s.neverJoined(machine) {
+		if !machine.UpToDate && beside && s.neverJoined(machine) {
 			return s.changeOf(machine, controlplane.DeleteMachine, controlplane.ReasonReplaced,
 				"Machine %s is outdated and never joined", machine.Name)
 		}

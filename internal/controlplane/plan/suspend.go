@@ -71,7 +71,7 @@ func lostDomain(hosts []outage.Host, domains map[string]bool) string {
 }
 
 // away is since when the host of a Machine or its kubelet was not heard, whichever fell silent first; zero while both
-// are. A failure domain may lose its way to the API server alone.
+// are heard. A failure domain may lose its way to the API server alone.
 func away(machine controlplane.Machine) time.Time {
 	health := machine.Health
 	if health.SilentSince.IsZero() || !health.NodeLostSince.IsZero() && health.NodeLostSince.Before(health.SilentSince) {

@@ -278,10 +278,13 @@ func (w *world) apply(step controlplane.Step) error {
 		member := w.member(step.Machine)
 		votes := member != nil && !member.Learner && member.Healthy
 		remedy := step.Remediates != ""
-		// What holds nothing is missed by nobody.
-		holds := member != nil || w.machine(step.Machine).Node != ""
+		goes := w.machine(step.Machine)
 		for _, machine := range w.Machines {
-			if holds && machine.Deleting && (machine.HostClaimed || machine.Hooked()) && (!remedy || votes || !machine.DrainHook &&
+			// What holds nothing is missed by nobody. One that joins may hold something soon, and is kept then, as this one is.
+			if member == nil && goes.Node == "" && (!goes.Joining || machine.DrainHook) {
+				continue
+			}
+			if machine.Deleting && (machine.HostClaimed || machine.Hooked()) && (!remedy || votes || !machine.DrainHook &&
 				!machine.AtTermination) {
 				return fmt.Errorf("%s deleted while %s is being deleted", step.Machine, machine.Name)
 			}
@@ -519,7 +522,7 @@ func (w *world) join(step controlplane.Step, name string) error {
 	// The host of a new Machine is told at once to hold the images of what runs.
 	w.asked[name], w.images[name] = map[string]bool{w.addons: true}, map[string]bool{}
 	made := controlplane.Machine{Name: name, Version: w.Version, UpToDate: true, Created: w.clock, Hook: true,
-		DrainHook: true, FailureDomain: fmt.Sprintf("r%d", w.machines%3)}
+		DrainHook: true, FailureDomain: cmp.Or(step.FailureDomain, fmt.Sprintf("r%d", w.machines%3))}
 	made.Health.Born, made.Health.Replaces = w.now(), cmp.Or(step.Attempt, w.Remediation.Pending)
 	if made.Health.Replaces == w.Remediation.Pending {
 		w.Remediation.Pending = nil

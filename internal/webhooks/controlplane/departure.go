@@ -105,11 +105,11 @@ func (d *departure) others(filter collections.Func) []string {
 }
 
 // leavingUnknown counts the other Machines that are being deleted and whose member is not known. Where this one's is
-// not known either, each takes one of those that may be its own.
+// not known either, each takes one of those that may be its own. One that may have no host yet has none.
 func (d *departure) leavingUnknown() int {
 	unknown := 0
 	for _, name := range d.leaving() {
-		if !slices.ContainsFunc(d.membership.Members, func(m quorum.Member) bool { return m.Machine == name }) {
+		if !placement.ClaimHeld(d.machines[name]) && !slices.ContainsFunc(d.membership.Members, func(m quorum.Member) bool { return m.Machine == name }) {
 			unknown++
 		}
 	}

@@ -53,7 +53,7 @@ const machineDeletionPath = "/validate-deletion-cluster-x-k8s-io-v1beta2-machine
 // and the QuoinMachines' lifecycle hooks let one member go at a time, and none that etcd needs. What this webhook adds
 // is that a person hears No before anything has begun, since a deletion cannot be taken back.
 type MachineDeletionWebhook struct {
-	// Reader reads Machines, their control plane, Cluster and Namespace as they are: no cache.
+	// Reader reads Machines, QuoinMachines, their template, control plane, Cluster and Namespace as they are: no cache.
 	Reader client.Reader
 	// Hosts reads QuoinHosts, of which there may be thousands: a cache.
 	Hosts client.Reader

@@ -304,6 +304,12 @@ func TestMachineDeletion(t *testing.T) {
 			e.member(1).Machine, e.member(1).Name = "", "x1"
 			goes(e.machines[1])
 		}, "wait until there is a replacement for m1"},
+		"one of three while one leaves that was made ahead, beside a member without a Machine": {4, func(e *estate) {
+			e.member(3).Machine, e.member(3).Name = "", "x3"
+			e.machines[3].Annotations[infrav1.HoldClaimAnnotation] = ""
+			e.plane.Spec.Replicas = ptr.To[int32](3)
+			goes(e.machines[3])
+		}, ""},
 		"the unhealthy one of three while another's host does not say which member it has": {3, func(e *estate) {
 			e.member(0).Healthy = ptr.To(false)
 			e.member(1).Machine, e.member(1).Name = "", "x1"
