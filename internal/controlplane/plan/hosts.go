@@ -80,8 +80,8 @@ func reschedule(s facts) *controlplane.Step {
 	return nil
 }
 
-// dropIdle deletes a Machine that joins never, or that would be replaced at once if it did: nobody waits for it. Members
-// that no Machine runs come first, for one of them may be its own.
+// dropIdle deletes a Machine that joins never, or that would be replaced at once if it did: nobody waits for it.
+// Members that no Machine runs come first, for one of them may be its own.
 func dropIdle(s facts) *controlplane.Step {
 	if dropOrphanedMembers(s) != nil {
 		return nil

@@ -109,7 +109,8 @@ func (d *departure) others(filter collections.Func) []string {
 func (d *departure) leavingUnknown() int {
 	unknown := 0
 	for _, name := range d.leaving() {
-		if !placement.ClaimHeld(d.machines[name]) && !slices.ContainsFunc(d.membership.Members, func(m quorum.Member) bool { return m.Machine == name }) {
+		known := slices.ContainsFunc(d.membership.Members, func(m quorum.Member) bool { return m.Machine == name })
+		if !known && !placement.ClaimHeld(d.machines[name]) {
 			unknown++
 		}
 	}
