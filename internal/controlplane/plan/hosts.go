@@ -89,6 +89,14 @@ func dropIdle(s facts) *controlplane.Step {
 	return s.first(reschedule, dropOutdated)
 }
 
+// idle reports whether a Machine may go beside one that leaves: it holds nothing. One that joins may be a voter by the
+// time it goes, and be kept then for as long as the other one is.
+func (s facts) idle(name string) bool {
+	return slices.ContainsFunc(s.active(), func(machine controlplane.Machine) bool {
+		return machine.Name == name && !machine.Joining && s.neverJoined(machine)
+	})
+}
+
 func (s facts) dropHostless(operation controlplane.Operation, machine controlplane.Machine) *controlplane.Step {
 	return s.handsOn(machine, change(controlplane.DeleteMachine, operation, controlplane.ReasonHostGone,
 		"Machine %s has no host, and none of failure domain %s is free any more: the next one is made where one is",

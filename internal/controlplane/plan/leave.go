@@ -92,7 +92,7 @@ func besideRelease(s facts, deleting []controlplane.Machine, wait *controlplane.
 		}
 	}
 	if !left {
-		return wait
+		return cmp.Or(s.replacementOfKept(deleting, held), wait)
 	}
 	step := s.steadyState()
 	if step == nil {
@@ -103,14 +103,26 @@ func besideRelease(s facts, deleting []controlplane.Machine, wait *controlplane.
 		controlplane.PrepullAddons, controlplane.RequestBackup:
 		return step
 	case controlplane.DeleteMachine:
-		// One that joins may be a voter by the time it goes, which would then be kept for as long as the host is.
-		if slices.ContainsFunc(s.active(), func(machine controlplane.Machine) bool {
-			return machine.Name == step.Machine && !machine.Joining && s.neverJoined(machine)
-		}) {
+		if s.idle(step.Machine) {
 			return step
 		}
 	}
 	return wait
+}
+
+// replacementOfKept makes what a Machine that is kept waits for, while nobody else is on the way out; nil when it waits
+// for something else.
+func (s facts) replacementOfKept(deleting []controlplane.Machine, held bool) *controlplane.Step {
+	for _, machine := range deleting {
+		if !held || !machine.DrainHook {
+			continue
+		}
+		if step := s.next(machine); step.Joins() || step.Kind == controlplane.UpdateKubeadmConfig ||
+			step.Kind == controlplane.PrepullAddons {
+			return step
+		}
+	}
+	return nil
 }
 
 // next is the next step of the departure of the Machine.
@@ -280,7 +292,7 @@ func replaceFirst(s facts, leaving controlplane.Machine, verdict quorum.Verdict)
 	if !s.Initialized || !s.Reachable {
 		return s.waitFor(leaving, controlplane.ReasonQuorum, "%s; %s", held, s.unreachable())
 	}
-	if step := dropIdle(s); step != nil {
+	if step := dropIdle(s); step != nil && s.idle(step.Machine) {
 		return step
 	}
 	for _, machine := range s.active() {
@@ -323,12 +335,15 @@ func unblock(s facts, kept []*controlplane.Step) *controlplane.Step {
 	if slices.ContainsFunc(kept, func(step *controlplane.Step) bool {
 		return step.Reason != controlplane.ReasonQuorum && step.Reason != controlplane.ReasonNoSpareHost &&
 			step.Reason != controlplane.ReasonOneAtATime && step.Reason != controlplane.ReasonMemberWithoutMachine &&
-			step.Reason != controlplane.ReasonMachineNotReady
+			step.Reason != controlplane.ReasonMachineNotReady && step.Kind != controlplane.Refuse
 	}) {
 		return nil
 	}
 	if s.electing() || s.first(reportQuorumLoss, requireReachability) != nil {
 		return nil
+	}
+	if slices.ContainsFunc(kept, func(step *controlplane.Step) bool { return step.Kind == controlplane.Refuse }) {
+		return dropIll(s)
 	}
 	orphaned := dropOrphanedMembers(s)
 	if orphaned != nil && !orphaned.Waiting() {
@@ -338,6 +353,11 @@ func unblock(s facts, kept []*controlplane.Step) *controlplane.Step {
 	switch {
 	case step == nil:
 	case s.castsNoVote(step):
+		return step
+	case step.Kind == controlplane.DeleteMachine && slices.ContainsFunc(kept, func(wait *controlplane.Step) bool {
+		return wait.Reason == controlplane.ReasonMachineNotReady && wait.Machine == step.Machine
+	}):
+		// It is what is waited for, and its member, if it has one, stays as long as etcd needs it.
 		return step
 	case step.Kind == controlplane.Wait:
 		kept[0].Message += ". " + step.Message

@@ -278,13 +278,11 @@ func (w *world) apply(step controlplane.Step) error {
 		member := w.member(step.Machine)
 		votes := member != nil && !member.Learner && member.Healthy
 		remedy := step.Remediates != ""
+		// What holds nothing is missed by nobody. One that joins may hold something soon.
 		goes := w.machine(step.Machine)
+		holds := member != nil || goes.Node != "" || goes.Joining
 		for _, machine := range w.Machines {
-			// What holds nothing is missed by nobody. One that joins may hold something soon, and is kept then, as this one is.
-			if member == nil && goes.Node == "" && (!goes.Joining || machine.DrainHook) {
-				continue
-			}
-			if machine.Deleting && (machine.HostClaimed || machine.Hooked()) && (!remedy || votes || !machine.DrainHook &&
+			if holds && machine.Deleting && (machine.HostClaimed || machine.Hooked()) && (!remedy || votes || !machine.DrainHook &&
 				!machine.AtTermination) {
 				return fmt.Errorf("%s deleted while %s is being deleted", step.Machine, machine.Name)
 			}
