@@ -209,7 +209,7 @@ type Machine struct {
 	// Undrained: Cluster API went past the drain of its Node without ending it, and nobody did it since. Until that is
 	// certain, it is not AtTermination either.
 	Undrained bool
-	// Registered: its Node exists in the workload cluster.
+	// Registered: its Node exists in the workload cluster, and is not being deleted.
 	Registered bool
 	// AtTermination: drained, and held only by pre-terminate hooks.
 	AtTermination bool

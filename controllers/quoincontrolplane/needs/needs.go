@@ -16,6 +16,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
+	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/quoincontrolplane/observe"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/quorum"
 )
@@ -28,17 +30,19 @@ type Hosts struct {
 
 // Power says why a silent host of this Machine, which is being deleted, is to keep its power; empty when it need not.
 // The Machine was let go to be drained, but another member may die before its own is out of the list, and a host that
-// nobody reaches over SSH may well vote. Its member is out once the control plane's last hook is off the Machine. A
-// boot may bring a quorum back that is lost.
+// nobody reaches over SSH may well vote. Its member is out once the control plane's last hook is off the Machine and its
+// QuoinMachine. A boot may bring a quorum back that is lost.
 func (n Hosts) Power(ctx context.Context, of *clusterv1.Machine, boots bool, now time.Time) (why string, err error) {
 	machine := &clusterv1.Machine{}
 	if err := n.Reader.Get(ctx, client.ObjectKeyFromObject(of), machine); err != nil {
 		return "", client.IgnoreNotFound(err)
 	}
 	controlPlane, err := n.controlPlane(ctx, machine)
-	_, guarded := machine.Annotations[controlplanev1.PreTerminateHookAnnotation]
-	if err != nil || controlPlane == nil || !guarded ||
+	if err != nil || controlPlane == nil ||
 		controlPlane.Spec.KubeadmConfigSpec.ClusterConfiguration.Etcd.External.IsDefined() {
+		return "", err
+	}
+	if guarded, err := n.guarded(ctx, machine); err != nil || !guarded {
 		return "", err
 	}
 	if recovery := controlPlane.Spec.Recovery; controlplane.RecoveryUnderWay(controlPlane) != "" &&
@@ -85,6 +89,20 @@ func (n Hosts) Claim(ctx context.Context, of *clusterv1.Machine) (why string, er
 	}
 	return fmt.Sprintf("recovery %s of etcd is under way, and nobody joins before it is over: condition Recovering of "+
 		"QuoinControlPlane %s says how far it came", id, client.ObjectKeyFromObject(controlPlane)), nil
+}
+
+// guarded reports whether a hook of the control plane is on the Machine, or on its QuoinMachine, where it stays when
+// somebody takes the annotation off.
+func (n Hosts) guarded(ctx context.Context, machine *clusterv1.Machine) (bool, error) {
+	if observe.HasHook(machine, controlplanev1.PreTerminateHookAnnotation) {
+		return true, nil
+	}
+	infra := &infrav1.QuoinMachine{}
+	key := client.ObjectKey{Namespace: machine.Namespace, Name: machine.Spec.InfrastructureRef.Name}
+	if err := n.Reader.Get(ctx, key, infra); client.IgnoreNotFound(err) != nil {
+		return false, fmt.Errorf("reading QuoinMachine %s: %w", key, err)
+	}
+	return observe.HasHostHook(infra), nil
 }
 
 // controlPlane of a Machine; nil when it has none of ours, or that is gone.

@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
+	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
 	"github.com/quoin-dev/cluster-api-provider-quoin/test/clienttest"
 )
@@ -32,6 +33,8 @@ type plane struct {
 	// now when it is asked, and whether the order would boot the host of m1.
 	now   time.Time
 	boots bool
+	// hook on the QuoinMachine of m1; it has none when it is empty.
+	hook string
 }
 
 func newPlane() *plane {
@@ -48,7 +51,8 @@ func newPlane() *plane {
 			Annotations: map[string]string{controlplanev1.PreTerminateHookAnnotation: ""},
 			OwnerReferences: []metav1.OwnerReference{{APIVersion: controlplanev1.GroupVersion.String(),
 				Kind: "QuoinControlPlane", Name: "cp", UID: "cp", Controller: ptr.To(true)}}},
-			Spec: clusterv1.MachineSpec{ClusterName: "c"}})
+			Spec: clusterv1.MachineSpec{ClusterName: "c", InfrastructureRef: clusterv1.ContractVersionedObjectReference{
+				APIGroup: infrav1.GroupVersion.Group, Kind: "QuoinMachine", Name: "infra-" + name}}})
 	}
 	p.machines[0].DeletionTimestamp = ptr.To(metav1.NewTime(noon))
 	return p
@@ -80,7 +84,13 @@ func (p *plane) recovers(state controlplane.RecoveryState) {
 }
 
 func (p *plane) client() client.WithWatch {
-	builder := fake.NewClientBuilder().WithScheme(clienttest.Scheme(clusterv1.AddToScheme, controlplanev1.AddToScheme))
+	builder := fake.NewClientBuilder().WithScheme(clienttest.Scheme(clusterv1.AddToScheme, controlplanev1.AddToScheme,
+		infrav1.AddToScheme))
+	infra := &infrav1.QuoinMachine{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "infra-m1"}}
+	if p.hook != "" {
+		infra.Spec.LifecycleHooks.PreTerminate = []infrav1.LifecycleHook{{Name: p.hook, Owner: "somebody"}}
+	}
+	builder = builder.WithObjects(infra)
 	for _, machine := range p.machines {
 		builder = builder.WithObjects(machine)
 	}
@@ -119,6 +129,14 @@ func TestASilentHostKeepsItsPowerWhileEtcdMayNeedItsVote(t *testing.T) {
 		"another one is ill, and it is out of the list": {func(p *plane) {
 			p.ill(3)
 			p.machines[0].Annotations = nil
+		}, false},
+		"another one is ill, and somebody took the annotations off": {func(p *plane) {
+			p.ill(3)
+			p.machines[0].Annotations, p.hook = nil, controlplanev1.HookName
+		}, true},
+		"another one is ill, it is out of the list, and others hold its host": {func(p *plane) {
+			p.ill(3)
+			p.machines[0].Annotations, p.hook = nil, "backup"
 		}, false},
 		"nobody has looked, and etcd is elsewhere": {func(p *plane) {
 			p.controlPlane.Status.Etcd = nil
@@ -202,7 +220,10 @@ func TestNobodyHasLeaveFromAnAPIServerThatDoesNotAnswer(t *testing.T) {
 		_, err := Hosts{Reader: fails(of)}.Power(t.Context(), p.machines[0], true, noon)
 		g.Expect(err).To(MatchError(ContainSubstring("no answer")), "%T", of)
 	}
-	_, err := Hosts{Reader: fails(&controlplanev1.QuoinControlPlane{})}.Claim(t.Context(), p.machines[0])
+	p.machines[0].Annotations = nil
+	_, err := Hosts{Reader: fails(&infrav1.QuoinMachine{})}.Power(t.Context(), p.machines[0], true, noon)
+	g.Expect(err).To(MatchError(ContainSubstring("reading QuoinMachine team/infra-m1: no answer")))
+	_, err = Hosts{Reader: fails(&controlplanev1.QuoinControlPlane{})}.Claim(t.Context(), p.machines[0])
 	g.Expect(err).To(MatchError(ContainSubstring("reading QuoinControlPlane team/cp")))
 }
 

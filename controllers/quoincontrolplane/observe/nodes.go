@@ -17,14 +17,16 @@ import (
 )
 
 // orphanNodes are Nodes of this control plane whose Machine and host are gone, and whose kubelet has stopped. A kubelet
-// that reports belongs to somebody: a Node that is taken from under it does not come back by itself.
+// that reports belongs to somebody: a Node that is taken from under it does not come back by itself. Of one that is being
+// deleted only somebody else's finalizer is left, and nothing waits for that.
 func (o *Observation) orphanNodes() []string {
 	var names []string
 	for name, node := range o.Workload.Nodes {
 		annotations := node.Annotations
 		machine := annotations[clusterv1.MachineAnnotation]
 		if machine == "" || annotations[clusterv1.ClusterNameAnnotation] != o.Cluster.Name ||
-			annotations[clusterv1.ClusterNamespaceAnnotation] != o.Cluster.Namespace || NodeReady(node) == corev1.ConditionTrue {
+			annotations[clusterv1.ClusterNamespaceAnnotation] != o.Cluster.Namespace ||
+			NodeReady(node) == corev1.ConditionTrue || !node.DeletionTimestamp.IsZero() {
 			continue
 		}
 		if !o.claimed[node.Spec.ProviderID] && o.Machines[machine] == nil && !o.isMember(name) {

@@ -28,7 +28,8 @@ func TestNodesThatOutliveTheirMachine(t *testing.T) {
 		"it reports": {func(_ *Observation, n *corev1.Node) {
 			n.Status.Conditions[1].Status = corev1.ConditionTrue
 		}, false},
-		"nobody's": {func(_ *Observation, n *corev1.Node) { n.Annotations[clusterv1.MachineAnnotation] = "" }, false},
+		"being deleted": {func(_ *Observation, n *corev1.Node) { n.DeletionTimestamp = ptr.To(metav1.Now()) }, false},
+		"nobody's":      {func(_ *Observation, n *corev1.Node) { n.Annotations[clusterv1.MachineAnnotation] = "" }, false},
 		"of another Cluster": {func(_ *Observation, n *corev1.Node) {
 			n.Annotations[clusterv1.ClusterNameAnnotation] = "d"
 		}, false},

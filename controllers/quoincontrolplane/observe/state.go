@@ -159,7 +159,7 @@ func (o *Observation) stateOf(machine *clusterv1.Machine) controlplane.Machine {
 	slices.Sort(result.OtherHooks)
 	result.AtTermination = atTermination(machine, o.QuoinMachines[machine.Name])
 	result.Undrained = lifecycle.DrainOf(machine, o.ago).Skipped()
-	result.Registered = health.seen
+	result.Registered = health.seen && !health.goes
 	return result
 }
 

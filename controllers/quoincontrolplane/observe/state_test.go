@@ -82,6 +82,9 @@ func TestWhatADecisionKnowsOfAMachine(t *testing.T) {
 		"ill, and seen": {[]func(*Observation){func(o *Observation) {
 			o.Workload.Health["a"] = Health{seen: true, Problem: "ill"}
 		}}, func(m *machine) { m.Healthy, m.Serving, m.Problem = false, false, "ill" }},
+		"its Node is being deleted": {[]func(*Observation){func(o *Observation) {
+			o.Workload.Health["a"] = Health{seen: true, goes: true, Serving: true}
+		}}, func(m *machine) { m.Registered = false }},
 		"not seen": {[]func(*Observation){func(o *Observation) { o.Workload.Health = nil }},
 			func(m *machine) { m.Healthy, m.Serving, m.Registered = false, false, false }},
 		"its kubelet says so": {[]func(*Observation){func(o *Observation) {

@@ -79,8 +79,8 @@ type Health struct {
 	// Conditions of the static pods, by type.
 	Conditions map[string]metav1.Condition
 
-	// seen: the node was read.
-	seen bool
+	// seen: the node was read. goes: it is being deleted.
+	seen, goes bool
 	// lostSince is since when its kubelet does not report, readySince since when it is Ready; zero when it does, or is
 	// not.
 	lostSince, readySince time.Time
@@ -222,7 +222,8 @@ func (w *Workload) readHealth(
 		unknown()
 		return health
 	}
-	health.seen, health.kubelet = true, node.Status.NodeInfo.KubeletVersion
+	health.seen, health.goes = true, !node.DeletionTimestamp.IsZero()
+	health.kubelet = node.Status.NodeInfo.KubeletVersion
 	health.lostSince, health.readySince = readiness(node)
 	switch NodeReady(node) {
 	case corev1.ConditionUnknown:

@@ -274,11 +274,11 @@ func TestHealthOfAMachine(t *testing.T) {
 		node.Status.Conditions[1].Status, node.Status.Conditions[1].LastTransitionTime = status, since
 	}
 	for name, test := range map[string]struct {
-		change                       func(*corev1.Node, map[string]*corev1.Pod)
-		external, absent             bool
-		problem, pod                 string
-		serving, unseen, lost, ready bool
-		unknown, pods                int
+		change                             func(*corev1.Node, map[string]*corev1.Pod)
+		external, absent                   bool
+		problem, pod                       string
+		serving, unseen, goes, lost, ready bool
+		unknown, pods                      int
 	}{
 		"well": {change: func(node *corev1.Node, _ map[string]*corev1.Pod) { ready(node, corev1.ConditionTrue) },
 			serving: true, ready: true, pods: 4},
@@ -293,6 +293,9 @@ func TestHealthOfAMachine(t *testing.T) {
 		}, external: true, problem: "the kubelet of Node n-a does not report", lost: true, unknown: 3, pods: 3},
 		"no Node": {change: func(*corev1.Node, map[string]*corev1.Pod) {}, absent: true, unseen: true,
 			problem: "Node n-a cannot be read: nodes \"n-a\" not found", unknown: 4, pods: 4},
+		"being deleted": {change: func(node *corev1.Node, _ map[string]*corev1.Pod) {
+			node.DeletionTimestamp, node.Finalizers = ptr.To(metav1.Now()), []string{"a/b"}
+		}, serving: true, goes: true, pods: 4},
 		"two pods are not there": {change: func(_ *corev1.Node, pods map[string]*corev1.Pod) {
 			delete(pods, "kube-controller-manager-n-a")
 			delete(pods, "kube-scheduler-n-a")
@@ -324,6 +327,7 @@ func TestHealthOfAMachine(t *testing.T) {
 			g.Expect(health.PodProblem).To(Equal(test.pod))
 			g.Expect(health.Serving).To(Equal(test.serving))
 			g.Expect(health.seen).To(Equal(!test.unseen))
+			g.Expect(health.goes).To(Equal(test.goes))
 			g.Expect(health.Conditions).To(HaveLen(test.pods))
 			unknown := 0
 			for kind, condition := range health.Conditions {
