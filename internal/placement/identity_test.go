@@ -75,3 +75,26 @@ func TestAHostThatIsLikeOneOfTheClusterIsNotChosen(t *testing.T) {
 	twin.InUse = true
 	g.Expect(Select(request, []Host{twin}).Message()).To(ContainSubstring("1 in use"))
 }
+
+// What the hosts have that QuoinMachines of the Cluster claimed is taken, and nothing of any other host: of one that is
+// free, that somebody else's Machine has, or whose claim is of a Machine of that name in another namespace.
+func TestWhatClaimedHostsHaveIsTaken(t *testing.T) {
+	g := NewWithT(t)
+	machine := func(name string) infrav1.QuoinMachine {
+		m := infrav1.QuoinMachine{}
+		m.Namespace, m.Name = "team", name
+		return m
+	}
+	host := func(id string, claim *infrav1.ConsumerReference) infrav1.QuoinHost {
+		return infrav1.QuoinHost{Spec: infrav1.QuoinHostSpec{ConsumerRef: claim},
+			Status: infrav1.QuoinHostStatus{Facts: &infrav1.HostFacts{Hostname: id, MachineID: id}}}
+	}
+	by := func(namespace, name string) *infrav1.ConsumerReference {
+		return &infrav1.ConsumerReference{Namespace: namespace, Name: name}
+	}
+	hosts := []infrav1.QuoinHost{host("free", nil), host("a", by("team", "cp-0")), host("theirs", by("team", "w-0")),
+		host("copy", by("elsewhere", "cp-1")), host("b", by("team", "cp-1"))}
+	machines := []infrav1.QuoinMachine{machine("cp-0"), machine("cp-1")}
+	g.Expect(Taken(hosts, machines)).To(Equal([]Identity{"hostname a", "machine-id a", "hostname b", "machine-id b"}))
+	g.Expect(Taken(hosts, nil)).To(BeEmpty())
+}
