@@ -155,14 +155,9 @@ func (s facts) deletingMachines() []controlplane.Machine {
 }
 
 // approveDrain opens the way out of a Machine when etcd can do without its member: while the kubelet there drains, and
-// until the host is released, that member may fail at any moment. Where etcd is somebody else's another API server has
-// to work, for without one nothing joins any more.
+// until the host is released, that member may fail at any moment.
 func approveDrain(s facts, machine controlplane.Machine) *controlplane.Step {
 	if !s.StackedEtcd {
-		if s.Initialized && machine.Node != "" && s.outage(machine) == "" && !s.servedWithout(machine) {
-			return replaceFirst(s, machine, quorum.Verdict{Message: "no other API server of the cluster works, and a " +
-				"replacement could join none", WayOut: "Wait until another Machine works"})
-		}
 		return s.depart(machine, controlplane.ReleaseDrainHook, controlplane.ReasonNothingToGuard,
 			"Machine %s has no etcd member: its drain can begin", machine.Name)
 	}
