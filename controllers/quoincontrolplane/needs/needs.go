@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util/conditions"
@@ -17,7 +18,6 @@ import (
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
-	"github.com/quoin-dev/cluster-api-provider-quoin/controllers/quoincontrolplane/observe"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/quorum"
 )
@@ -30,8 +30,8 @@ type Hosts struct {
 
 // Power says why a silent host of this Machine, which is being deleted, is to keep its power; empty when it need not.
 // The Machine was let go to be drained, but another member may die before its own is out of the list, and a host that
-// nobody reaches over SSH may well vote. Its member is out once the control plane's last hook is off the Machine and its
-// QuoinMachine. A boot may bring a quorum back that is lost.
+// nobody reaches over SSH may well vote. Its member is out once the control plane's last hook is off the Machine and
+// off its QuoinMachine. A boot may bring a quorum back that is lost.
 func (n Hosts) Power(ctx context.Context, of *clusterv1.Machine, boots bool, now time.Time) (why string, err error) {
 	machine := &clusterv1.Machine{}
 	if err := n.Reader.Get(ctx, client.ObjectKeyFromObject(of), machine); err != nil {
@@ -94,15 +94,19 @@ func (n Hosts) Claim(ctx context.Context, of *clusterv1.Machine) (why string, er
 // guarded reports whether a hook of the control plane is on the Machine, or on its QuoinMachine, where it stays when
 // somebody takes the annotation off.
 func (n Hosts) guarded(ctx context.Context, machine *clusterv1.Machine) (bool, error) {
-	if observe.HasHook(machine, controlplanev1.PreTerminateHookAnnotation) {
+	if _, annotated := machine.Annotations[controlplanev1.PreTerminateHookAnnotation]; annotated {
 		return true, nil
 	}
 	infra := &infrav1.QuoinMachine{}
 	key := client.ObjectKey{Namespace: machine.Namespace, Name: machine.Spec.InfrastructureRef.Name}
-	if err := n.Reader.Get(ctx, key, infra); client.IgnoreNotFound(err) != nil {
+	if err := n.Reader.Get(ctx, key, infra); apierrors.IsNotFound(err) {
+		return false, nil
+	} else if err != nil {
 		return false, fmt.Errorf("reading QuoinMachine %s: %w", key, err)
 	}
-	return observe.HasHostHook(infra), nil
+	return slices.ContainsFunc(infra.Spec.LifecycleHooks.PreTerminate, func(hook infrav1.LifecycleHook) bool {
+		return hook.Name == controlplanev1.HookName
+	}), nil
 }
 
 // controlPlane of a Machine; nil when it has none of ours, or that is gone.

@@ -17,8 +17,8 @@ import (
 )
 
 // orphanNodes are Nodes of this control plane whose Machine and host are gone, and whose kubelet has stopped. A kubelet
-// that reports belongs to somebody: a Node that is taken from under it does not come back by itself. Of one that is being
-// deleted only somebody else's finalizer is left, and nothing waits for that.
+// that reports belongs to somebody: a Node that is taken from under it does not come back by itself. Of one that is
+// being deleted only somebody else's finalizer is left, and nothing waits for that.
 func (o *Observation) orphanNodes() []string {
 	var names []string
 	for name, node := range o.Workload.Nodes {

@@ -92,7 +92,10 @@ func besideRelease(s facts, deleting []controlplane.Machine, wait *controlplane.
 		}
 	}
 	if !left {
-		return cmp.Or(s.replacementOfKept(deleting, held), wait)
+		if held {
+			return cmp.Or(s.replacementOfKept(deleting), wait)
+		}
+		return wait
 	}
 	step := s.steadyState()
 	if step == nil {
@@ -110,15 +113,16 @@ func besideRelease(s facts, deleting []controlplane.Machine, wait *controlplane.
 	return wait
 }
 
-// replacementOfKept makes what a Machine that is kept waits for, while nobody else is on the way out; nil when it waits
-// for something else.
-func (s facts) replacementOfKept(deleting []controlplane.Machine, held bool) *controlplane.Step {
+// replacementOfKept makes what a Machine waits for that is kept before its drain or behind it; nil when it waits for
+// something else. What holds nothing makes room for it.
+func (s facts) replacementOfKept(deleting []controlplane.Machine) *controlplane.Step {
 	for _, machine := range deleting {
-		if !held || !machine.DrainHook {
+		if !machine.Hooked() {
 			continue
 		}
-		if step := s.next(machine); step.Joins() || step.Kind == controlplane.UpdateKubeadmConfig ||
-			step.Kind == controlplane.PrepullAddons {
+		switch step := s.next(machine); {
+		case step.Joins(), step.Kind == controlplane.UpdateKubeadmConfig, step.Kind == controlplane.PrepullAddons,
+			step.Kind == controlplane.DeleteMachine && s.idle(step.Machine):
 			return step
 		}
 	}
@@ -327,10 +331,11 @@ func replaceFirst(s facts, leaving controlplane.Machine, verdict quorum.Verdict)
 
 // unblock lets remediation go before Machines that are being deleted and kept. What they wait for may be a member that
 // nobody but remediation takes away, and one that nobody can help must not keep others from help. Only what casts no
-// vote goes: that leaves no gap which the departure of a kept Machine could make larger, and a kept one stays as long
-// as its own verdict says so. For what votes a replacement comes first, in the one place that there is for it. Nothing
-// goes while a departure makes progress, for it ends by itself. Where remediation waits, or a member without a Machine
-// is waited for, what is kept says for what: it may wait for the same, and they name the way out.
+// vote goes, or what a kept one names: that leaves no gap which the departure of a kept Machine could make larger, and
+// a kept one stays as long as its own verdict says so. For what votes a replacement comes first, in the one place that
+// there is for it. Nothing goes while a departure makes progress, for it ends by itself. Where remediation waits, or a
+// member without a Machine is waited for, what is kept says for what: it may wait for the same, and they name the way
+// out.
 func unblock(s facts, kept []*controlplane.Step) *controlplane.Step {
 	if slices.ContainsFunc(kept, func(step *controlplane.Step) bool {
 		return step.Reason != controlplane.ReasonQuorum && step.Reason != controlplane.ReasonNoSpareHost &&
@@ -343,6 +348,9 @@ func unblock(s facts, kept []*controlplane.Step) *controlplane.Step {
 		return nil
 	}
 	if slices.ContainsFunc(kept, func(step *controlplane.Step) bool { return step.Kind == controlplane.Refuse }) {
+		if !s.StackedEtcd {
+			return nil
+		}
 		return dropIll(s)
 	}
 	orphaned := dropOrphanedMembers(s)

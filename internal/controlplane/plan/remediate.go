@@ -151,7 +151,7 @@ func remediate(s facts) *controlplane.Step {
 	if step == nil || !step.Waiting() {
 		return step
 	}
-	if step.Reason != controlplane.ReasonRemediationSuspended {
+	if s.suspended() == "" {
 		if goes := dropIdle(s); goes != nil {
 			return goes
 		}
