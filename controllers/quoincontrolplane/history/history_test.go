@@ -48,12 +48,13 @@ func TestForgetDropsOneControlPlane(t *testing.T) {
 	for _, plane := range []types.UID{"gone", "stays"} {
 		h.Remember(plane, Past{Undrained: Since[string]{}.Note(now, []string{"m"})})
 		h.Expiry.Note(plane, "m", now, false)
+		h.DNSBudget.Note(plane, "", now, false)
 		h.PreCreation.Note(plane, "m", now, false)
 		h.Applied.Set(Applied{ControlPlane: plane, Object: "m", Manager: "quoin"}, 7)
 		g.Expect(h.Events.New(plane, "event")).To(BeTrue())
 	}
 	h.Forget("gone")
-	g.Expect([]any{h.past, h.Expiry.failed, h.PreCreation.failed, h.Applied.digests, h.Events.last}).
+	g.Expect([]any{h.past, h.Expiry.failed, h.DNSBudget.failed, h.PreCreation.failed, h.Applied.digests, h.Events.last}).
 		To(HaveEach(HaveLen(1)))
 	g.Expect(h.Applied.Is(Applied{ControlPlane: "stays", Object: "m", Manager: "quoin"}, 7)).To(BeTrue())
 	g.Expect(h.Events.New("stays", "event")).To(BeFalse())
@@ -212,4 +213,47 @@ func TestAMemoryThatIsFullIsEmptied(t *testing.T) {
 	digests.Set(Applied{Object: "more"}, 7)
 	events.New("more", "event")
 	g.Expect([]any{digests.digests, events.last}).To(HaveEach(HaveLen(1)))
+}
+
+// What another process wrote down goes on, but is nothing that this one has seen: that begins with its own first look.
+func TestWhatAnotherProcessWroteDownIsNotSeen(t *testing.T) {
+	g, now := NewWithT(t), time.Now()
+	seen := func(c Since[string], part string) []any {
+		since, looks := c.Seen(part)
+		return []any{since, looks}
+	}
+	nothing, began := []any{time.Time{}, 0}, now.Add(-time.Hour)
+	recalled := Since[string]{}.Recall("a", began, now.Add(-time.Minute))
+	first, noted := recalled.Of("a")
+	g.Expect(noted).To(BeTrue())
+	g.Expect(first).To(Equal(began))
+	g.Expect(seen(recalled, "a")).To(Equal(nothing))
+
+	c := recalled.Note(now, []string{"a", "b"})
+	first, _ = c.Of("a")
+	g.Expect(first).To(Equal(began), "it goes on")
+	g.Expect(seen(c, "a")).To(Equal([]any{now, 1}))
+	c = c.Note(now.Add(time.Minute), []string{"a"}, "b")
+	g.Expect(seen(c, "a")).To(Equal([]any{now, 2}), "since the first look")
+	g.Expect(seen(c, "b")).To(Equal([]any{now, 1}), "nobody was sure of it")
+	g.Expect(seen(c, "c")).To(Equal(nothing))
+	both := c.Recall("c", began, now)
+	g.Expect(both.Parts()).To(ConsistOf("a", "b", "c"))
+	g.Expect(c.Parts()).To(ConsistOf("a", "b"), "what was known stays as it is")
+}
+
+// Whatever kinds of things are known of a control plane, and however many of each, all of them are kept.
+func TestWhatIsKnownOfSeveralKindsIsRemembered(t *testing.T) {
+	now := time.Now()
+	so := Since[struct{}]{}.Note(now, []struct{}{{}})
+	for name, past := range map[string]Past{
+		"a member is ill, and no quorum agrees": {Unhealthy: Since[Standstill]{}.Note(now, []Standstill{{Member: 1}}), NoQuorum: so},
+		"no quorum agrees, and none is seen":    {NoQuorum: so, NoneSeen: so},
+		"one is not drained, and a time lies ahead": {Undrained: Since[string]{}.Note(now, []string{"m"}),
+			Ahead: Since[int64]{}.Note(now, []int64{now.Unix()})},
+	} {
+		h := &History{}
+		h.Remember("plane", past)
+		NewWithT(t).Expect(h.Past("plane")).To(Equal(past), name)
+	}
 }

@@ -138,6 +138,10 @@ func TestASilentHostKeepsItsPowerWhileEtcdMayNeedItsVote(t *testing.T) {
 			p.ill(3)
 			p.machines[0].Annotations, p.hook = nil, "backup"
 		}, false},
+		"another one is ill, it is out of the list, and its QuoinMachine is gone": {func(p *plane) {
+			p.ill(3)
+			p.machines[0].Annotations, p.machines[0].Spec.InfrastructureRef.Name = nil, "gone"
+		}, false},
 		"nobody has looked, and etcd is elsewhere": {func(p *plane) {
 			p.controlPlane.Status.Etcd = nil
 			p.controlPlane.Spec.KubeadmConfigSpec.ClusterConfiguration.Etcd.External.Endpoints = []string{"https://e"}

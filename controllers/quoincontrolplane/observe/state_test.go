@@ -190,6 +190,9 @@ func TestWhatADecisionKnowsOfAMachine(t *testing.T) {
 		"a host of its failure domain to come": {[]func(*Observation){bound, func(o *Observation) {
 			o.pendingDomains = map[string]int{"rack": 1}
 		}}, func(m *machine) { m.FailureDomain = "rack" }},
+		"a free host of its failure domain, and one to come": {[]func(*Observation){bound, func(o *Observation) {
+			o.freeDomains, o.pendingDomains = map[string]int{"rack": 1}, map[string]int{"rack": 1}
+		}}, func(m *machine) { m.FailureDomain = "rack" }},
 		"nobody knows the hosts of its failure domain": {[]func(*Observation){bound, func(o *Observation) {
 			o.Template = nil
 		}}, func(m *machine) { m.FailureDomain = "rack" }},

@@ -620,3 +620,68 @@ func TestWhereAMachineWithoutAHostGoesBesideADeadVoter(t *testing.T) {
 	s.StackedEtcd, s.Initialized = true, false
 	g.Expect(dropUnjoinable(facts{s})).To(BeNil(), "there is no cluster yet")
 }
+
+// A member that no Machine runs comes before what holds nothing.
+func TestWhatHoldsNothingGoesBehindAMemberOfNobody(t *testing.T) {
+	g, s := NewWithT(t), ofThree()
+	s.Machines = append(s.Machines, controlplane.Machine{Name: "d"})
+	g.Expect(dropIdle(facts{s})).To(HaveField("Machine", "d"))
+	s.Etcd.Members = append(s.Etcd.Members, quorum.Member{ID: 9, Name: "x", Learner: true})
+	g.Expect(dropIdle(facts{s})).To(BeNil())
+}
+
+// The last active Machine, outdated and never joined, goes beside a node that is kept, and not beside one that has left.
+func TestBesideWhomTheLastMachineGoesThatNeverJoined(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*controlplane.Machine)
+		goes   bool
+	}{
+		"it is kept":      {func(*controlplane.Machine) {}, true},
+		"it has left":     {func(m *controlplane.Machine) { m.Hook, m.DrainHook = false, false }, false},
+		"it is no node":   {func(m *controlplane.Machine) { m.Node = "" }, false},
+		"its drain began": {func(m *controlplane.Machine) { m.DrainHook = false }, true},
+	} {
+		s := ofThree()
+		beside := s.Machines[0]
+		beside.Deleting = true
+		c.change(&beside)
+		s.Machines = []controlplane.Machine{beside, {Name: "d"}}
+		NewWithT(t).Expect(dropOutdated(facts{s}) != nil).To(Equal(c.goes), name)
+	}
+}
+
+// Beside a Machine that is kept only that voter is taken which it names, and of somebody else's etcd nothing by a refusal.
+func TestWhomRemediationTakesBesideAMachineThatIsKept(t *testing.T) {
+	g, s := NewWithT(t), ofThree()
+	s.Remediation.Now = noon
+	s.Machines, s.Etcd.Members = append(s.Machines, s.Machines[1]), append(s.Etcd.Members, s.Etcd.Members[1])
+	s.Machines[3].Name, s.Machines[3].Node = "d", "d"
+	s.Etcd.Members[3] = quorum.Member{ID: 4, Name: "d", Machine: "d", Healthy: true}
+	s.Machines[0].Health.ByHand = true // it votes, and is one too many
+	kept := func(kind controlplane.Kind, reason, machine string) []*controlplane.Step {
+		return []*controlplane.Step{{Kind: kind, Reason: reason, Machine: machine}}
+	}
+	g.Expect(unblock(facts{s}, kept(controlplane.Wait, controlplane.ReasonMachineNotReady, "a"))).
+		To(And(HaveField("Kind", controlplane.DeleteMachine), HaveField("Machine", "a")))
+	g.Expect(unblock(facts{s}, kept(controlplane.Wait, controlplane.ReasonMachineNotReady, "b"))).To(BeNil())
+	g.Expect(unblock(facts{s}, kept(controlplane.Wait, controlplane.ReasonQuorum, "a"))).To(BeNil())
+
+	s = ofThree()
+	s.Remediation.Now, s.Etcd.Members = noon, s.Etcd.Members[:2]
+	ill := &s.Machines[2]
+	ill.Health.ByHand, ill.Node, ill.Joined, ill.Bootstrapped = true, "", false, false
+	refused := kept(controlplane.Refuse, controlplane.ReasonReplicas, "a")
+	g.Expect(unblock(facts{s}, refused)).To(And(HaveField("Kind", controlplane.DeleteMachine), HaveField("Machine", "c")))
+	s.StackedEtcd = false
+	g.Expect(unblock(facts{s}, refused)).To(BeNil())
+}
+
+// One that is ill waits for a Machine that goes by itself: that goes next, before what is left of others.
+func TestWhatHoldsNothingGoesBeforeTheNodesOfOthers(t *testing.T) {
+	g, s := NewWithT(t), ofThree()
+	s.Remediation.Now, s.OrphanNodes = noon, []string{"n9"}
+	ill := &s.Machines[0]
+	ill.Healthy, ill.Serving, ill.Health.Marked = false, false, "its Node does not report"
+	s.Machines = append(s.Machines, controlplane.Machine{Name: "d", HostClaimed: true})
+	g.Expect(Assess(s).Step).To(And(HaveField("Kind", controlplane.DeleteMachine), HaveField("Machine", "d")))
+}
