@@ -650,7 +650,7 @@ func TestBesideWhomTheLastMachineGoesThatNeverJoined(t *testing.T) {
 	}
 }
 
-// Beside a Machine that is kept only that voter is taken which it names, and of somebody else's etcd nothing by a refusal.
+// Beside a Machine that is kept only that voter is taken which it names.
 func TestWhomRemediationTakesBesideAMachineThatIsKept(t *testing.T) {
 	g, s := NewWithT(t), ofThree()
 	s.Remediation.Now = noon
@@ -672,8 +672,6 @@ func TestWhomRemediationTakesBesideAMachineThatIsKept(t *testing.T) {
 	ill.Health.ByHand, ill.Node, ill.Joined, ill.Bootstrapped = true, "", false, false
 	refused := kept(controlplane.Refuse, controlplane.ReasonReplicas, "a")
 	g.Expect(unblock(facts{s}, refused)).To(And(HaveField("Kind", controlplane.DeleteMachine), HaveField("Machine", "c")))
-	s.StackedEtcd = false
-	g.Expect(unblock(facts{s}, refused)).To(BeNil())
 }
 
 // One that is ill waits for a Machine that goes by itself: that goes next, before what is left of others.

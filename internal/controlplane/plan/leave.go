@@ -117,12 +117,9 @@ func besideRelease(s facts, deleting []controlplane.Machine, wait *controlplane.
 // something else. What holds nothing makes room for it.
 func (s facts) replacementOfKept(deleting []controlplane.Machine) *controlplane.Step {
 	for _, machine := range deleting {
-		if !machine.Hooked() {
-			continue
-		}
 		switch step := s.next(machine); {
 		case step.Joins(), step.Kind == controlplane.UpdateKubeadmConfig, step.Kind == controlplane.PrepullAddons,
-			step.Kind == controlplane.DeleteMachine && s.idle(step.Machine):
+			step.Kind == controlplane.DeleteMachine:
 			return step
 		}
 	}
@@ -348,9 +345,6 @@ func unblock(s facts, kept []*controlplane.Step) *controlplane.Step {
 		return nil
 	}
 	if slices.ContainsFunc(kept, func(step *controlplane.Step) bool { return step.Kind == controlplane.Refuse }) {
-		if !s.StackedEtcd {
-			return nil
-		}
 		return dropIll(s)
 	}
 	orphaned := dropOrphanedMembers(s)
