@@ -215,6 +215,14 @@ func (c *court) refusesAhead(g *WithT, to *plane.Plane) {
 	// Nobody collects the garbage here.
 	g.Expect(c.plane.Client.Delete(c.t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{
 		Namespace: c.options.name, Name: "ahead"}})).To(Succeed())
+	// What says whether the Cluster is movable is written by who watches Machines, a moment later.
+	c.until("the obstacle's end", func() string {
+		g.Expect(c.plane.Client.Get(c.t.Context(), c.key, site)).To(Succeed())
+		if message := conditions.GetMessage(site, infrav1.ClusterMovableCondition); strings.Contains(message, "Machine ahead") {
+			return message
+		}
+		return ""
+	})
 }
 
 // spareHosts has one of the free hosts in maintenance, and one more in quarantine.
