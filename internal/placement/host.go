@@ -38,7 +38,7 @@ func HostOf(h *infrav1.QuoinHost) Host {
 		host.State = string(infrav1.HostStateQuarantined)
 	}
 	answers := h.Status.UnreachableSince == nil && !conditions.IsFalse(h, infrav1.HostReachableCondition)
-	switch h.Status.State {
+	switch infrav1.HostState(host.State) {
 	case infrav1.HostStateCleaning:
 		host.Preparing = answers
 	case infrav1.HostStateInspecting:

@@ -74,6 +74,12 @@ func TestWhatPlacementKnowsOfAHost(t *testing.T) {
 		"provisioning":   {in(infrav1.HostStateProvisioning), Host{State: "Provisioning", Serving: true}},
 		"provisioned":    {in(infrav1.HostStateProvisioned), Host{State: "Provisioned", Serving: true}},
 		"serves no more": {in(infrav1.HostStateProvisioned, silent), Host{State: "Provisioned"}},
+		"quarantined in its reset, which its status does not say yet": {in(infrav1.HostStateCleaning, func(h *infrav1.QuoinHost) {
+			h.Spec.Quarantine = &infrav1.HostQuarantine{}
+		}), Host{State: "Quarantined"}},
+		"quarantined while it served": {in(infrav1.HostStateProvisioned, func(h *infrav1.QuoinHost) {
+			h.Spec.Quarantine = &infrav1.HostQuarantine{}
+		}), Host{State: "Quarantined"}},
 		"quarantined, which its status does not say yet": {in(infrav1.HostStateAvailable, func(h *infrav1.QuoinHost) {
 			h.Spec.Quarantine = &infrav1.HostQuarantine{}
 		}), Host{State: "Quarantined"}},

@@ -57,7 +57,7 @@ func JoiningKubeadm(node string, controlPlane ...string) string {
 		return node
 	}
 	oldest := Oldest(controlPlane...)
-	if found, err := Parse(oldest); err == nil && (found.Major() > own.Major() || found.Minor() > own.Minor()) {
+	if found, err := Parse(oldest); err == nil && later(found, own) {
 		return oldest
 	}
 	return node

@@ -19,6 +19,7 @@ func TestJoiningKubeadm(t *testing.T) {
 	}{
 		"a minor older":            {"v1.35.4", []string{"v1.36.3"}, "v1.36.3"},
 		"three minors older":       {"v1.33.9", []string{"v1.36.3"}, "v1.36.3"},
+		"of a later major":         {"v2.0.1", []string{"v1.36.3"}, "v2.0.1"},
 		"a patch older":            {"v1.36.1", []string{"v1.36.3"}, "v1.36.1"},
 		"the same":                 {"v1.36.3", []string{"v1.36.3"}, "v1.36.3"},
 		"newer":                    {"v1.36.3", []string{"v1.35.4"}, "v1.36.3"},
