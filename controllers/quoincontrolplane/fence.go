@@ -121,7 +121,8 @@ func leaves(machine *clusterv1.Machine) int {
 	return 1
 }
 
-// moveLeader hands etcd's leadership from a Machine's member to another member.
+// moveLeader hands etcd's leadership from a Machine's member to another member. Its own host is asked first whether it
+// serves us, and the others where that cannot say: its disk may be read-only.
 func (r *Reconciler) moveLeader(
 	ctx context.Context, o *observe.Observation, fence *fence, step controlplane.Step,
 ) error {
@@ -129,7 +130,7 @@ func (r *Reconciler) moveLeader(
 	if !ok {
 		return fmt.Errorf("the host of Machine %s cannot be reached", step.Machine)
 	}
-	if err := fence.hold(ctx, step.Machine); err != nil {
+	if err := fence.hold(ctx, append([]string{step.Machine}, besides(o, step.Machine)...)...); err != nil {
 		return err
 	}
 	return r.etcd().MoveLeader(ctx, leader, o.Etcd.Credentials, step.To)
@@ -140,12 +141,7 @@ func (r *Reconciler) moveLeader(
 func (r *Reconciler) removeMember(
 	ctx context.Context, o *observe.Observation, fence *fence, step controlplane.Step,
 ) error {
-	var others []string
-	for _, machine := range o.Machines.SortedByCreationTimestamp() {
-		if _, ok := o.Etcd.Endpoints[machine.Name]; ok && machine.Name != step.Machine {
-			others = append(others, machine.Name)
-		}
-	}
+	others := besides(o, step.Machine)
 	if len(others) == 0 {
 		return fmt.Errorf("removing etcd member %x: no other member's host is known", step.Member)
 	}
@@ -164,6 +160,16 @@ func (r *Reconciler) removeMember(
 		failures, others = append(failures, err), slices.Delete(others, through, through+1)
 	}
 	return errors.Join(failures...)
+}
+
+// besides are the other Machines whose hosts lead to an etcd member, oldest first.
+func besides(o *observe.Observation, except string) (names []string) {
+	for _, machine := range o.Machines.SortedByCreationTimestamp() {
+		if _, ok := o.Etcd.Endpoints[machine.Name]; ok && machine.Name != except {
+			names = append(names, machine.Name)
+		}
+	}
+	return names
 }
 
 // fencedClient writes to a workload cluster only behind its fence.

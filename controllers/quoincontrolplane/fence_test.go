@@ -84,6 +84,56 @@ func (silentHosts) HoldHost(ctx context.Context, _ *infrav1.QuoinHost) (func(con
 	return nil, ctx.Err()
 }
 
+// observed are Machines with hosts and etcd members of their own.
+func observed(names ...string) *observe.Observation {
+	o := &observe.Observation{Inventory: observe.Inventory{Machines: collections.New(),
+		Hosts: map[string]*infrav1.QuoinHost{}}}
+	o.Etcd.Endpoints = map[string]etcd.Endpoint{}
+	for _, name := range names {
+		machine := &clusterv1.Machine{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		host := &infrav1.QuoinHost{ObjectMeta: metav1.ObjectMeta{Name: "h-" + name}}
+		host.Spec.ConsumerRef = &infrav1.ConsumerReference{Machine: name, Claim: name}
+		machine.Status.NodeRef.Name, machine.Spec.ProviderID = name, host.ProviderID()
+		o.Machines.Insert(machine)
+		o.Hosts[name], o.Etcd.Endpoints[name] = host, etcd.Endpoint{Name: name}
+	}
+	return o
+}
+
+// readOnly are hosts of which one refuses, and says why.
+type readOnly struct {
+	noHosts
+	host string
+	why  error
+}
+
+func (r readOnly) HoldHost(_ context.Context, host *infrav1.QuoinHost) (func(context.Context) error, error) {
+	if host.Name == r.host {
+		return nil, r.why
+	}
+	return func(context.Context) error { return nil }, nil
+}
+
+// Leadership moves on the word of another host where the leader's own cannot write its record any more, and not where
+// that says whom else it serves.
+func TestALeaderWhoseHostWritesNoRecordIsRelieved(t *testing.T) {
+	step := controlplane.Step{Kind: controlplane.MoveLeader, Machine: "m1", To: 3}
+	moved := func(why error) ([]uint64, error) {
+		members := &fakeEtcd{members: []etcd.Member{{ID: 1, Name: "m0"}, {ID: 2, Name: "m1", Leader: true}, {ID: 3, Name: "m2"}}}
+		r := &Reconciler{Hosts: readOnly{host: "h-m1", why: why}, Clock: clock.RealClock{}, Etcd: members}
+		o := observed("m0", "m1", "m2")
+		err := r.moveLeader(t.Context(), o, r.newFence(&o.Inventory), step)
+		return members.moved, err
+	}
+	g := NewWithT(t)
+	to, err := moved(errors.New("Read-only file system"))
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(to).To(HaveExactElements(uint64(3)))
+	to, err = moved(&owner.StaleError{Ours: owner.Record{Generation: 3}, Holder: owner.Record{Generation: 4}})
+	g.Expect(err).To(MatchError(ContainSubstring("another management plane took over")))
+	g.Expect(to).To(BeEmpty())
+}
+
 func TestSilentHostsHoldUpAWorkerOnceAndNotOneAfterTheOther(t *testing.T) {
 	changes := map[string]func(context.Context, *Reconciler, *observe.Observation) error{
 		"of the cluster": func(ctx context.Context, r *Reconciler, o *observe.Observation) error {
@@ -94,21 +144,14 @@ func TestSilentHostsHoldUpAWorkerOnceAndNotOneAfterTheOther(t *testing.T) {
 		"of etcd": func(ctx context.Context, r *Reconciler, o *observe.Observation) error {
 			return r.removeMember(ctx, o, r.newFence(&o.Inventory), controlplane.Step{})
 		},
+		"of etcd's leader": func(ctx context.Context, r *Reconciler, o *observe.Observation) error {
+			return r.moveLeader(ctx, o, r.newFence(&o.Inventory), controlplane.Step{Machine: "m0"})
+		},
 	}
 	for name, change := range changes {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				o := &observe.Observation{Inventory: observe.Inventory{Machines: collections.New(),
-					Hosts: map[string]*infrav1.QuoinHost{}}}
-				o.Etcd.Endpoints = map[string]etcd.Endpoint{}
-				for _, name := range []string{"m0", "m1", "m2"} {
-					machine := &clusterv1.Machine{ObjectMeta: metav1.ObjectMeta{Name: name}}
-					host := &infrav1.QuoinHost{ObjectMeta: metav1.ObjectMeta{Name: "h-" + name}}
-					host.Spec.ConsumerRef = &infrav1.ConsumerReference{Machine: name, Claim: name}
-					machine.Status.NodeRef.Name, machine.Spec.ProviderID = name, host.ProviderID()
-					o.Machines.Insert(machine)
-					o.Hosts[name], o.Etcd.Endpoints[name] = host, etcd.Endpoint{}
-				}
+				o := observed("m0", "m1", "m2")
 				begin := time.Now()
 				err := change(t.Context(), &Reconciler{Hosts: silentHosts{}, Clock: clock.RealClock{}}, o)
 				g := NewWithT(t)

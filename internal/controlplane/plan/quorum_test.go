@@ -49,6 +49,16 @@ func TestWhoLeadsNext(t *testing.T) {
 	}
 }
 
+// Raft hands the lead to who has all its entries, and gives up after an election's time: the youngest is not asked over
+// and over while it is far behind.
+func TestWhoIsFarBehindLeadsNotNext(t *testing.T) {
+	for lag, next := range map[uint64]string{quorum.DefaultMaxLag: "b", quorum.DefaultMaxLag + 1: "a"} {
+		s := ofThree() // c leads
+		s.Machines[1].Created, s.Etcd.Members[1].Lag = s.Machines[0].Created+1, lag
+		NewWithT(t).Expect(facts{s}.successor(s.Etcd.Members[2])).To(HaveField("Machine", next))
+	}
+}
+
 // What is lost, how many are needed, and whether it comes back by itself.
 func TestWhenAQuorumIsLost(t *testing.T) {
 	dead := func(s *controlplane.State, i int) {
