@@ -304,6 +304,11 @@ func TestMachineDeletion(t *testing.T) {
 			e.member(1).Machine, e.member(1).Name = "", "x1"
 			goes(e.machines[1])
 		}, "wait until there is a replacement for m1"},
+		"one of three whose host does not say which member it has, as one leaves that a fourth took over from": {4, func(e *estate) {
+			e.member(0).Machine, e.member(2).Machine = "", ""
+			e.plane.Spec.Replicas = ptr.To[int32](3)
+			goes(e.machines[1])
+		}, ""},
 		"one of three while one leaves that was made ahead, beside a member without a Machine": {4, func(e *estate) {
 			e.member(3).Machine, e.member(3).Name = "", "x3"
 			e.machines[3].Annotations[infrav1.HoldClaimAnnotation] = ""
