@@ -422,11 +422,12 @@ func (c *court) moveTo(
 	c.t.Helper()
 	ctx := c.t.Context()
 	from := c.plane
+	c.until("nothing that is left to do in the cluster", c.strayNode)
+	c.until("hosts that were let go", c.returning)
 	was := map[string]infrav1.QuoinHost{}
 	for _, host := range c.quoinHosts(from) {
 		was[host.Name] = host
 	}
-	c.until("nothing that is left to do in the cluster", c.strayNode)
 	machines, members := c.identities()
 	trees, changing := c.trees(), c.changing()
 
@@ -491,6 +492,19 @@ func (c *court) strayNode() string {
 	for node := range c.inside().nodes {
 		if !names.Has(node) {
 			return "Node " + node + " has no Machine any more"
+		}
+	}
+	return ""
+}
+
+// returning says which host was let go by its Machine, and does not say yet that it is free.
+func (c *court) returning() string {
+	for _, host := range c.quoinHosts(c.plane) {
+		switch host.Status.State {
+		case infrav1.HostStateClaimed, infrav1.HostStateProvisioning, infrav1.HostStateProvisioned, infrav1.HostStateCleaning:
+			if host.Spec.ConsumerRef == nil {
+				return fmt.Sprintf("%s is %s", host.Name, host.Status.State)
+			}
 		}
 	}
 	return ""
