@@ -26,13 +26,16 @@ func (c *court) identities() (machines []types.UID, members []uint64) {
 		machines = append(machines, machine.UID)
 	}
 	slices.Sort(machines)
-	read, err := c.members(c.t.Context())
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	for _, member := range read {
-		members = append(members, member.ID)
-	}
+	c.until("reading the members", func() string {
+		read, err := c.members(c.t.Context())
+		if err != nil {
+			return err.Error()
+		}
+		for _, member := range read {
+			members = append(members, member.ID)
+		}
+		return ""
+	})
 	slices.Sort(members)
 	return machines, members
 }

@@ -80,6 +80,7 @@ func TestALife(t *testing.T) {
 	l.addMachine()
 	g.Expect(l.untilProvisioned()).To(Equal(infrav1.HostProvisionedReason), l.describe())
 	host = l.untilState(infrav1.HostStateProvisioned)
+	l.settled()
 	node := &corev1.Node{}
 	g.Expect(l.plane.Client.Get(t.Context(), client.ObjectKey{Name: "life"}, node)).To(Succeed())
 	g.Expect(node.Spec.ProviderID).To(Equal(host.ProviderID()))

@@ -36,6 +36,7 @@ import (
 	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
 	quoinv1 "github.com/quoin-dev/cluster-api-provider-quoin/api/quoin/v1alpha1"
 	"github.com/quoin-dev/cluster-api-provider-quoin/bootstrap/owner"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/moving"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/pivot"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/pivot/execute"
 	"github.com/quoin-dev/cluster-api-provider-quoin/test/integration/rig"
@@ -215,14 +216,7 @@ func (c *court) refusesAhead(g *WithT, to *plane.Plane) {
 	// Nobody collects the garbage here.
 	g.Expect(c.plane.Client.Delete(c.t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{
 		Namespace: c.options.name, Name: "ahead"}})).To(Succeed())
-	// What says whether the Cluster is movable is written by who watches Machines, a moment later.
-	c.until("the obstacle's end", func() string {
-		g.Expect(c.plane.Client.Get(c.t.Context(), c.key, site)).To(Succeed())
-		if message := conditions.GetMessage(site, infrav1.ClusterMovableCondition); strings.Contains(message, "Machine ahead") {
-			return message
-		}
-		return ""
-	})
+	c.until("the obstacle's end", c.lacksMovable)
 }
 
 // spareHosts has one of the free hosts in maintenance, and one more in quarantine.
@@ -424,6 +418,7 @@ func (c *court) moveTo(
 	from := c.plane
 	c.until("nothing that is left to do in the cluster", c.strayNode)
 	c.until("hosts that were let go", c.returning)
+	c.until("being movable", c.lacksMovable)
 	was := map[string]infrav1.QuoinHost{}
 	for _, host := range c.quoinHosts(from) {
 		was[host.Name] = host
@@ -470,7 +465,7 @@ func (c *court) moveTo(
 
 	// Looked at for a while, and left as it is.
 	time.Sleep(5 * time.Second)
-	g.Expect(c.lacks()).To(BeEmpty())
+	c.untilWhole("being left as it is")
 	_, membersNow := c.identities()
 	g.Expect(membersNow).To(Equal(members))
 	g.Expect(c.machines()).To(HaveLen(len(machines)))
@@ -489,10 +484,37 @@ func (c *court) strayNode() string {
 	for _, machine := range machines.Items {
 		names.Insert(machine.Status.NodeRef.Name)
 	}
-	for node := range c.inside().nodes {
-		if !names.Has(node) {
+	workload, err := c.workload(30 * time.Second)
+	if err != nil {
+		return err.Error()
+	}
+	nodes, err := workload.CoreV1().Nodes().List(c.t.Context(), metav1.ListOptions{})
+	if err != nil {
+		return err.Error()
+	}
+	for i := range nodes.Items {
+		if node := nodes.Items[i].Name; !names.Has(node) {
 			return "Node " + node + " has no Machine any more"
 		}
+	}
+	return ""
+}
+
+// lacksMovable says why a pivot of the court would be refused.
+func (c *court) lacksMovable() string {
+	site := &infrav1.QuoinCluster{}
+	if err := c.plane.Client.Get(c.t.Context(), c.key, site); err != nil {
+		return err.Error()
+	}
+	return lacksMovable(site)
+}
+
+// lacksMovable says what a Cluster shows that refuses a pivot. It is written up to five seconds after what it is about,
+// and a Machine that is being deleted refuses none.
+func lacksMovable(site *infrav1.QuoinCluster) string {
+	movable := conditions.Get(site, infrav1.ClusterMovableCondition)
+	if movable == nil || movable.Status != metav1.ConditionTrue && movable.Reason != moving.DeletionInFlight {
+		return fmt.Sprintf("%+v", movable)
 	}
 	return ""
 }
@@ -501,7 +523,8 @@ func (c *court) strayNode() string {
 func (c *court) returning() string {
 	for _, host := range c.quoinHosts(c.plane) {
 		switch host.Status.State {
-		case infrav1.HostStateClaimed, infrav1.HostStateProvisioning, infrav1.HostStateProvisioned, infrav1.HostStateCleaning:
+		case infrav1.HostStateClaimed, infrav1.HostStateProvisioning, infrav1.HostStateProvisioned, infrav1.HostStateCleaning,
+			infrav1.HostStateInspecting:
 			if host.Spec.ConsumerRef == nil {
 				return fmt.Sprintf("%s is %s", host.Name, host.Status.State)
 			}

@@ -193,6 +193,9 @@ func (m *movable) stayed() {
 		quoinMachine := &infrav1.QuoinMachine{}
 		g.Expect(m.plane.Client.Get(m.t.Context(), client.ObjectKey{Namespace: m.key.Namespace, Name: "m"}, quoinMachine)).To(Succeed())
 		g.Expect(conditions.IsFalse(quoinMachine, clusterv1.PausedCondition)).To(BeTrue())
+		site := &infrav1.QuoinCluster{}
+		g.Expect(m.plane.Client.Get(m.t.Context(), client.ObjectKeyFromObject(cluster), site)).To(Succeed())
+		g.Expect(lacksMovable(site)).To(BeEmpty())
 	}).WithTimeout(patience).Should(Succeed(), "its manager acts again")
 	m.g.Expect(m.treesNow()).To(Equal(m.trees), "no host is changed")
 	m.look()
@@ -346,10 +349,12 @@ func newMovable(t *testing.T, fleet *sim.Fleet, name string, second *plane.Plane
 		g.Expect(m.plane.Client.Get(t.Context(), client.ObjectKeyFromObject(cluster), quoinCluster)).To(Succeed())
 		g.Expect(free.Status.State).To(Equal(infrav1.HostStateAvailable))
 		g.Expect(quoinCluster.Annotations).To(HaveKey(clusterctlv1.BlockMoveAnnotation))
+		g.Expect(lacksMovable(quoinCluster)).To(BeEmpty())
 	}).WithTimeout(patience).Should(Succeed())
 	m.arrives, err = second.Run(context.Background(), plane.Options{Namespaces: []string{name}, Haste: hurry, Connections: hasty})
 	m.g.Expect(err).NotTo(HaveOccurred())
 	t.Cleanup(func() { _ = m.arrives.Stop() })
+	settled(t, m.host)
 	m.trees = m.treesNow()
 	return m
 }

@@ -128,9 +128,7 @@ func TestADrainThatABudgetForbidsIsStalledAndGoesOnWithoutIt(t *testing.T) {
 		return ""
 	})
 	court.until("blue beside it", func() string { return court.lacksPool("blue", edit.Time, 1) })
-	if lack := lacksName(); lack != "" {
-		t.Errorf("blue is rolled out, and of amber %s", lack)
-	}
+	court.until("amber, still stalled", lacksName)
 	workload, err := court.workload(whole)
 	if err != nil {
 		t.Fatal(err)

@@ -146,6 +146,8 @@ func quicker(times int) quoincontrolplane.Timings {
 	for _, wait := range []*time.Duration{&timings.Words, &timings.DeadMember, &timings.OrphanedMember, &timings.SkippedDrain, &timings.APIServerStop} {
 		*wait /= by
 	}
+	// Processes of simulated hosts end no sooner for that.
+	timings.APIServerStop = max(timings.APIServerStop, 40*time.Second)
 	for pace := range timings.Recheck {
 		timings.Recheck[pace] /= by
 	}
