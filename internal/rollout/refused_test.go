@@ -44,6 +44,14 @@ func TestAPlanSaysWhatWasNotWritten(t *testing.T) {
 	g.Expect(refused.Stalled).To(Equal("the deadline is over"))
 	g.Expect(refused.Cause).To(BeEquivalentTo("DeadlineExceeded"))
 
+	g.Expect(Decision{Machine: "m", Action: Delete}.Refusal("no")).To(Equal(
+		"Machine m: Delete is refused and tried again; other MachineDeployments go on. Permit it: no"), "of no pool")
+
+	// What another decision of the pool measured stays.
+	undone.Counted(Decision{Pool: "blue", Pace: Pace{time.Minute}})
+	g.Expect(undone.Progress[0].Pace).To(BeEmpty(), "another pool's")
+	g.Expect(undone.Progress[1].Pace).To(Equal(Pace{time.Minute}))
+
 	postponed := planned()
 	postponed.Postpone(was, d, "the Cluster does not answer", time.Minute)
 	g.Expect(postponed.Progress[0]).To(Equal(planned().Progress[0]))
