@@ -25,24 +25,29 @@ var activePeer = regexp.MustCompile(`^etcd_network_active_peers\{Local="[0-9a-f]
 
 // askPeers says of members whose hosts are not known here whether another one is connected with them. Those are never
 // asked themselves: nobody knows whether their addresses can be reached from here, while no vote counts that other
-// members do not hear.
+// members do not hear. A member whose host is known, and leads to nothing of etcd, may work as well: its sshd may forward
+// nothing any more. Whether it does nobody can tell as long as another one is connected with it.
 func (c *Cluster) askPeers(ctx context.Context, endpoints []Endpoint, credentials Credentials, answers []answer) {
-	known, asked := map[string]bool{}, map[uint64]bool{}
+	known, asked := map[string]*answer{}, map[uint64]bool{}
 	var answering []Endpoint
 	for i, endpoint := range endpoints {
-		known[endpoint.Name] = true
+		known[endpoint.Name] = &answers[i]
 		if status := answers[i].status; status.GetLeader() != 0 {
 			answering = append(answering, endpoint)
 			asked[status.GetHeader().GetMemberId()] = true
 		}
 	}
-	var unknown []*Member
+	var unknown, unreached []*Member
 	for i := range c.Members {
-		if member := &c.Members[i]; member.Started() && !member.Answers && !known[member.Name] {
+		switch member := &c.Members[i]; {
+		case !member.Started() || member.Answers:
+		case known[member.Name] == nil:
 			unknown = append(unknown, member)
+		case c.Agreed && known[member.Name].status == nil && known[member.Name].syncs == 0:
+			unreached = append(unreached, member)
 		}
 	}
-	if len(unknown) == 0 {
+	if len(unknown)+len(unreached) == 0 {
 		return
 	}
 	heard, err := peersOf(ctx, answering, credentials)
@@ -51,6 +56,11 @@ func (c *Cluster) askPeers(ctx context.Context, endpoints []Endpoint, credential
 	}
 	if err == nil {
 		err = c.whollyAsked(heard, asked)
+	}
+	for _, member := range unreached {
+		if heard[member.ID] {
+			member.Unasked, member.Problem = true, "other members are connected with it, but it could not be asked: "+member.Problem
+		}
 	}
 	for _, member := range unknown {
 		switch {

@@ -97,7 +97,9 @@ func TestOthersTellWhetherAMemberIsConnected(t *testing.T) {
 	const nobody = "no other member is connected with it"
 	all := []Member{{ID: 1, Name: "a", Answers: true}, {ID: 2, Name: "b", Answers: true}, {ID: 3, Name: "c"}}
 	for name, c := range map[string]struct {
-		a, b    metrics
+		a, b metrics
+		// c is what the host of the last member led to, where it is known.
+		c       *answer
 		members []Member
 		agreed  bool
 		// asked are how many of a and b; want is what is known of the last member.
@@ -128,7 +130,20 @@ func TestOthersTellWhetherAMemberIsConnected(t *testing.T) {
 			members: append([]Member{{ID: 4, Name: "d"}}, all...), asked: 2, blur: true,
 			problem: "no member that was asked is connected with it, but member 4 (d) votes and could not be asked"},
 		"everybody's host is known": {members: all[:2]},
-		"it has not started":        {members: append(slices.Clone(all[:2]), Member{ID: 3})},
+		"its host led nowhere, and both hear it": {a: metrics{text: hears(true, 2, 3)}, b: metrics{text: hears(true, 1, 3)},
+			c: &answer{}, agreed: true, asked: 2, blur: true,
+			problem: "other members are connected with it, but it could not be asked: it was dialed"},
+		"its host led nowhere, and none hears it": {a: metrics{text: hears(true, 2)}, b: metrics{text: hears(true, 1)},
+			c: &answer{}, agreed: true, asked: 2, problem: "it was dialed"},
+		"its host led nowhere, and none says whether it hears it": {a: metrics{status: 500}, b: metrics{status: 500},
+			c: &answer{}, agreed: true, asked: 2, problem: "it was dialed"},
+		"its host led nowhere, and no quorum agrees": {a: metrics{text: hears(true, 2, 3)}, b: metrics{text: hears(true, 1, 3)},
+			c: &answer{}, problem: "it was dialed"},
+		"it hangs, and both hear it": {a: metrics{text: hears(true, 2, 3)}, b: metrics{text: hears(true, 1, 3)},
+			c: &answer{status: &pb.StatusResponse{}}, agreed: true, problem: "it was dialed"},
+		"it writes to its disk alone": {a: metrics{text: hears(true, 2, 3)}, b: metrics{text: hears(true, 1, 3)},
+			c: &answer{syncs: 1}, agreed: true, problem: "it was dialed"},
+		"it has not started": {members: append(slices.Clone(all[:2]), Member{ID: 3})},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
@@ -145,6 +160,10 @@ func TestOthersTellWhetherAMemberIsConnected(t *testing.T) {
 			members := slices.Clone(all)
 			if c.members != nil {
 				members = c.members
+			}
+			if c.c != nil {
+				answers, endpoints = append(answers, *c.c), append(endpoints, Endpoint{Name: "c"})
+				members[len(members)-1].Problem = "it was dialed"
 			}
 			cluster := &Cluster{Members: members, Agreed: c.agreed}
 			want := slices.Clone(members)

@@ -61,7 +61,8 @@ type Member struct {
 	Lag     uint64
 	Size    int64
 	Version string
-	// Connected: its host is not known here, and a member that answers is connected with it. Unasked: nobody could tell.
+	// Connected: its host is not known here, and a member that answers is connected with it. Unasked: nobody could tell,
+	// or its own host led to nothing of etcd, and a member that answers is connected with it.
 	Connected, Unasked bool
 	// Problem says why Answers and Connected are false, as far as somebody was asked.
 	Problem string

@@ -8,6 +8,7 @@ import (
 	"crypto/ecdsa"
 	"crypto/x509"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -423,12 +424,19 @@ func TestOthersTellOfAMemberWhoseHostIsNotKnown(t *testing.T) {
 	g.Eventually(func() bool { return read().Connected }, 20*time.Second, 100*time.Millisecond).Should(BeTrue())
 	g.Expect(read().Answers).To(BeFalse(), "nobody asked it itself")
 	g.Expect(read().Unasked).To(BeFalse())
+	closed := Endpoint{Name: "b", Dial: func(context.Context, string, string) (net.Conn, error) {
+		return nil, errors.New("administratively prohibited")
+	}}
+	viaClosed := func() Member { return of(cluster.members[0].endpoint, closed) }
+	g.Expect(viaClosed()).To(And(HaveField("Unasked", true), HaveField("Problem", And(
+		HavePrefix("other members are connected with it"), ContainSubstring("administratively prohibited")))))
 
 	third := cluster.start("c", false)
 	cluster.promote()
 	g.Expect(other.process.Kill()).To(Succeed())
 	g.Eventually(func() bool { return read().Connected }, 20*time.Second, 100*time.Millisecond).Should(BeFalse())
 	g.Expect(read().Unasked).To(BeTrue(), "c may hear it, and nobody knows where c is")
+	g.Expect(viaClosed().Unasked).To(BeFalse(), "who is asked does not hear it")
 	g.Expect(read().Problem).To(MatchRegexp(`^no member that was asked is .*, but member [0-9a-f]+ \(c\) votes and could`))
 	both := func() Member { return of(cluster.members[0].endpoint, third.endpoint) }
 	g.Eventually(both, 20*time.Second, 100*time.Millisecond).Should(HaveField("Problem", "no other member is connected with it"))

@@ -47,6 +47,9 @@ type Member struct {
 	Full bool
 	// Unasked: nobody could tell whether it works, so it is no loss to be taken lightly.
 	Unasked bool
+	// Hearsay: its host is asked by nobody, and what is known of it other members tell: it works, but leadership cannot be
+	// moved away from it, and how far behind it is nobody knows.
+	Hearsay bool
 	// Silent is how long it has not been healthy, as far as that is known, while others agreed.
 	Silent time.Duration
 	// Recalled is how much longer it has been silent by what another process has seen, which does not count before this

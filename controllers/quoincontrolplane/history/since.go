@@ -14,7 +14,7 @@ import (
 type Since[K comparable] struct{ since map[K]span }
 
 // span is from when it was first seen to be so until when it was last. seen is when this process saw it first, zero
-// before, and looks is in how many observations it was sure of it.
+// before, and looks is in how many observations it was sure of it: two of the same time are one.
 type span struct {
 	first, last, seen time.Time
 	looks             int
@@ -40,10 +40,12 @@ func (s Since[K]) Note(now time.Time, parts []K, unsure ...K) Since[K] {
 		if !goesOn {
 			known = span{first: now}
 		}
+		if known.looks == 0 || now.After(known.last) {
+			known.looks++
+		}
 		if known.last = now; known.seen.IsZero() {
 			known.seen = now
 		}
-		known.looks++
 		after[part] = known
 	}
 	if len(after) == 0 {

@@ -342,6 +342,7 @@ func TestTwoLooksMakeNobodyDead(t *testing.T) {
 	g.Expect(member.State(after)).To(Equal(quorum.MemberWavering))
 	g.Expect(member.Silent+member.Recalled).To(Equal(4*time.Minute), "the next process is to know it")
 	g.Expect(member.Silent).To(Equal(after/2), "two looks count for half of that")
+	g.Expect(look(4*time.Minute).State(after)).To(Equal(quorum.MemberWavering), "a second observation of the same reading")
 	member = look(4*time.Minute + 2*time.Second)
 	g.Expect(member.State(after)).To(Equal(quorum.MemberDead))
 	g.Expect(member.Silent).To(Equal(4*time.Minute + 2*time.Second))

@@ -109,12 +109,16 @@ func (o *Observation) Membership() quorum.Membership {
 		entry := quorum.Member{ID: member.ID, Name: member.Name, Learner: member.Learner, Leader: member.Leader,
 			Healthy: member.Answers && len(member.Alarms) == 0, Problem: member.Problem, Lag: member.Lag, Size: member.Size,
 			Progress: member.Syncs}
+		asked := false
 		if machine := o.machineOf(member, others); machine != nil {
 			entry.Machine, entry.FailureDomain = machine.Name, o.failureDomainOf(machine)
-		} else {
-			// Its host is asked by nobody here, so what the other members hear of it is what there is.
-			entry.Healthy, entry.Unasked = entry.Healthy || member.Connected && len(member.Alarms) == 0, member.Unasked
+			_, asked = o.Etcd.Endpoints[machine.Name]
 		}
+		// A host that is asked by nobody here leaves what the other members hear of its member. One that was asked, and leads
+		// to another member than that, or to none, leaves nobody who could tell.
+		entry.Hearsay = !asked && !member.Answers
+		entry.Healthy = entry.Healthy || entry.Hearsay && member.Connected && len(member.Alarms) == 0
+		entry.Unasked = member.Unasked || asked && member.Connected
 		// Not by its state, which is made of this: a learner that does not answer lacks a reason as well.
 		switch {
 		case len(member.Alarms) > 0:

@@ -112,6 +112,36 @@ func TestAMemberWithoutAMachineIsAsTheOthersHearOfIt(t *testing.T) {
 	}
 }
 
+// A member votes before its Machine has a Node, and for good where the bootstrap failed after that. Its host is asked
+// by nobody then: it is as the others hear of it, and not dead for that.
+func TestAMemberWhoseMachineHasNoNodeIsAsTheOthersHearOfIt(t *testing.T) {
+	for name, tc := range map[string]struct {
+		connected, unasked bool
+		state              quorum.MemberState
+	}{
+		"connected": {true, false, quorum.MemberHealthy},
+		"silent":    {false, false, quorum.MemberDead},
+		"unasked":   {false, true, quorum.MemberUnasked},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			o := threeMembers()
+			o.Etcd.Endpoints = map[string]etcd.Endpoint{"a": {Name: "n-a"}, "b": {Name: "n-b"}}
+			o.Machines["c"].Status.NodeRef.Name = ""
+			o.Hosts = map[string]*infrav1.QuoinHost{"c": {Status: infrav1.QuoinHostStatus{
+				Facts: &infrav1.HostFacts{Hostname: "n-c"}}}}
+			of := &o.Etcd.Cluster.Members[2]
+			of.Answers, of.ReportedBy, of.Connected, of.Unasked = false, "", tc.connected, tc.unasked
+			member := o.Membership().Members[2]
+			g.Expect(member.Machine).To(Equal("c"))
+			member.Silent = time.Hour
+			g.Expect(member.State(time.Minute)).To(Equal(tc.state))
+			g.Expect(member.Hearsay).To(BeTrue())
+			g.Expect(o.Membership().Members[0].Hearsay).To(BeFalse())
+		})
+	}
+}
+
 // Certificates are about to end for a day, and end at their very second; of some nobody knows when.
 func TestWhenCertificatesEnd(t *testing.T) {
 	o := threeMembers()
@@ -275,12 +305,13 @@ func TestAMemberSaysWhatItLacks(t *testing.T) {
 		"its network": {func(m *etcd.Member) { m.Answers, m.Connected = false, true }, "it was not reached", false},
 	} {
 		o := threeMembers()
+		o.Etcd.Endpoints = map[string]etcd.Endpoint{"b": {Name: "n-b"}}
 		member := &o.Etcd.Cluster.Members[1]
 		member.Lag, member.Syncs = 3, 4
 		test.change(member)
 		NewWithT(t).Expect(o.Membership().Members[1]).To(Equal(quorum.Member{ID: 2, Name: "n-b", Machine: "b",
 			FailureDomain: "zone-b", Healthy: test.problem == "", Problem: test.problem, Full: test.full, Lag: 3, Size: 4096,
-			Progress: 4}), name)
+			Unasked: name == "its network", Progress: 4}), name)
 	}
 }
 

@@ -542,8 +542,8 @@ func TestWhoMayLeaveFirst(t *testing.T) {
 	}
 }
 
-// A node that has no member in a list which no quorum has confirmed may have one: who told the list may be behind.
-func TestANodeStaysUntilAQuorumSaysThatItHasNoMember(t *testing.T) {
+// A Machine that has no member in a list which no quorum has confirmed may have one: who told the list may be behind.
+func TestAMachineStaysUntilAQuorumSaysThatItHasNoMember(t *testing.T) {
 	type machine = controlplane.Machine
 	for name, c := range map[string]struct {
 		change func(*controlplane.State, *machine)
@@ -552,7 +552,10 @@ func TestANodeStaysUntilAQuorumSaysThatItHasNoMember(t *testing.T) {
 		"it has joined":                 {func(*controlplane.State, *machine) {}, true},
 		"it has joined, without a Node": {func(_ *controlplane.State, m *machine) { m.Node = "" }, true},
 		"it has a Node, after a move":   {func(_ *controlplane.State, m *machine) { m.Joined = false }, true},
-		"it never joined":               {func(_ *controlplane.State, m *machine) { m.Joined, m.Node = false, "" }, false},
+		"its bootstrap failed":          {func(_ *controlplane.State, m *machine) { m.Joined, m.Node = false, "" }, true},
+		"it has no host": {func(_ *controlplane.State, m *machine) {
+			m.Joined, m.Node, m.HostClaimed = false, "", false
+		}, false},
 		"a quorum says so":              {func(s *controlplane.State, _ *machine) { s.Etcd.Agreed = true }, false},
 		"etcd is somebody else's":       {func(s *controlplane.State, _ *machine) { s.StackedEtcd = false }, false},
 	} {

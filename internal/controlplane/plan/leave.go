@@ -225,10 +225,11 @@ func etcdUnknown(s facts, machine controlplane.Machine) *controlplane.Step {
 const lostOrLetGo = ". If the cluster is lost, delete the Cluster; or remove our hooks from the Machine, and the one " +
 	"in spec.lifecycleHooks from its QuoinMachine"
 
-// unconfirmed keeps a node of which the list has no member, while no quorum confirms the list: the one that answered
-// may be behind, and the node's member vote. It is nil when nothing speaks against its departure.
+// unconfirmed keeps a Machine of which the list has no member, while no quorum confirms the list: the one that answered
+// may be behind, and the Machine's member vote, also where its bootstrap failed after the join. It is nil when nothing
+// speaks against its departure.
 func unconfirmed(s facts, machine controlplane.Machine) *controlplane.Step {
-	if !s.StackedEtcd || s.Etcd.Agreed || machine.Node == "" && !machine.Joined {
+	if !s.StackedEtcd || s.Etcd.Agreed || !machine.HostClaimed {
 		return nil
 	}
 	return s.waitFor(machine, controlplane.ReasonQuorum, "Machine %s keeps its host until a quorum of etcd says that it "+
@@ -250,12 +251,13 @@ func (s facts) onItsWay(except controlplane.Machine) string {
 	return ""
 }
 
-// leads is the Machine's member while it leads etcd and works; nil else.
+// leads is the Machine's member while it leads etcd, and works, and could hand over; nil else.
 func (s facts) leads(machine controlplane.Machine) *quorum.Member {
-	if member := s.memberOf(machine); member != nil && member.Leader && s.stateOf(*member) == quorum.MemberHealthy {
-		return member
+	member := s.memberOf(machine)
+	if member == nil || !member.Leader || member.Hearsay || s.stateOf(*member) != quorum.MemberHealthy {
+		return nil
 	}
-	return nil
+	return member
 }
 
 // handOver moves leadership away from the Machine's member while all members still work. Only the leader itself can

@@ -104,14 +104,14 @@ func (s facts) membership() quorum.Membership {
 	return s.Etcd.HeldBy(holders, s.RemoveMembers)
 }
 
-// successor is the voter that takes over from the leader: healthy, not far behind, on a Machine that stays before one
-// that is kept for now, up to date before outdated, newest first. Nil when there is none.
+// successor is the voter that takes over from the leader: healthy, known not to be far behind, on a Machine that stays
+// before one that is kept for now, up to date before outdated, newest first. Nil when there is none.
 func (s facts) successor(leader quorum.Member) *quorum.Member {
 	var best *quorum.Member
 	var bestMachine controlplane.Machine
 	for i := range s.Etcd.Members {
 		member := &s.Etcd.Members[i]
-		if member.ID == leader.ID || member.Shortcoming() != "" || member.Lag > quorum.DefaultMaxLag {
+		if member.ID == leader.ID || member.Hearsay || member.Shortcoming() != "" || member.Lag > quorum.DefaultMaxLag {
 			continue
 		}
 		for _, machine := range s.Machines {

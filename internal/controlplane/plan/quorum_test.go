@@ -59,6 +59,16 @@ func TestWhoIsFarBehindLeadsNotNext(t *testing.T) {
 	}
 }
 
+// Nobody can have a member hand over whose host is not asked, and nobody knows how far behind it is.
+func TestWhoIsKnownFromOthersNeitherLeadsNextNorHandsOver(t *testing.T) {
+	g, s := NewWithT(t), ofThree() // c leads
+	g.Expect(facts{s}.leads(s.Machines[2])).To(HaveField("Machine", "c"))
+	s.Etcd.Members[2].Hearsay = true
+	g.Expect(facts{s}.leads(s.Machines[2])).To(BeNil())
+	s.Etcd.Members[1].Hearsay, s.Machines[1].Created = true, s.Machines[0].Created+1
+	g.Expect(facts{s}.successor(s.Etcd.Members[2])).To(HaveField("Machine", "a"))
+}
+
 // What is lost, how many are needed, and whether it comes back by itself.
 func TestWhenAQuorumIsLost(t *testing.T) {
 	dead := func(s *controlplane.State, i int) {
