@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -20,6 +21,7 @@ import (
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/controlplane"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/etcd"
 	"github.com/quoin-dev/cluster-api-provider-quoin/internal/hostaccess"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/quorum"
 )
 
 const (
@@ -137,7 +139,7 @@ func (r *Reconciler) moveLeader(
 }
 
 // removeMember takes a member out, through the hosts of the others: each is asked whether it serves us before etcd
-// there is.
+// there is. That may take long, so a member that no Machine runs is looked at once more right before.
 func (r *Reconciler) removeMember(
 	ctx context.Context, o *observe.Observation, fence *fence, step controlplane.Step,
 ) error {
@@ -151,6 +153,9 @@ func (r *Reconciler) removeMember(
 		if err != nil {
 			return errors.Join(append(failures, err)...)
 		}
+		if err := r.mayStillGo(ctx, o, step.Member); err != nil {
+			return err
+		}
 		through := slices.IndexFunc(others, func(name string) bool { return o.Hosts[name] == fence.held.Host })
 		err = r.etcd().RemoveMember(ctx, []etcd.Endpoint{o.Etcd.Endpoints[others[through]]}, o.Etcd.Credentials,
 			step.Member)
@@ -160,6 +165,28 @@ func (r *Reconciler) removeMember(
 		failures, others = append(failures, err), slices.Delete(others, through, through+1)
 	}
 	return errors.Join(failures...)
+}
+
+// mayStillGo is an error when a member that no Machine runs, and that nobody asked to be removed, has come to vote since
+// the step was decided: a learner was promoted, or a voter is heard again.
+func (r *Reconciler) mayStillGo(ctx context.Context, o *observe.Observation, id uint64) error {
+	byID := func(member quorum.Member) bool { return member.ID == id }
+	at := slices.IndexFunc(o.State.Etcd.Members, byID)
+	if at < 0 || o.State.Etcd.Members[at].Machine != "" || slices.Contains(o.State.RemoveMembers, id) {
+		return nil
+	}
+	now, err := r.etcd().Read(ctx, slices.Collect(maps.Values(o.Etcd.Endpoints)), o.Etcd.Credentials)
+	if err != nil {
+		return fmt.Errorf("looking at etcd member %x before its removal: %w", id, err)
+	}
+	for _, member := range now.Members {
+		heard := member.Answers || member.Connected || member.Unasked
+		if member.ID == id && !member.Learner && (o.State.Etcd.Members[at].Learner || heard) {
+			return fmt.Errorf("etcd member %x (%s) was to be removed, and votes or may vote by now: it is judged anew", id,
+				member.Name)
+		}
+	}
+	return nil
 }
 
 // besides are the other Machines whose hosts lead to an etcd member, oldest first.

@@ -4,14 +4,19 @@
 package quoincontrolplane
 
 import (
+	"context"
+	"slices"
 	"testing"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
 
 	. "github.com/onsi/gomega"
 
 	controlplanev1 "github.com/quoin-dev/cluster-api-provider-quoin/api/controlplane/v1alpha1"
+	infrav1 "github.com/quoin-dev/cluster-api-provider-quoin/api/infrastructure/v1alpha1"
+	"github.com/quoin-dev/cluster-api-provider-quoin/internal/etcd"
 )
 
 // The objects are from the day of one replica, and the cluster has three by now.
@@ -72,6 +77,55 @@ func TestAVoterWithoutAMachineHasTimeToStartAgain(t *testing.T) {
 	w.r.Timings.OrphanedMember = w.r.Timings.DeadMember
 	w.reconcile()
 	w.g.Expect(w.etcd.removed).To(Equal([]uint64{2}))
+}
+
+// hostsThat do something while one of them is asked whether it serves us.
+type hostsThat struct {
+	noHosts
+	do func()
+}
+
+func (h hostsThat) HoldHost(ctx context.Context, host *infrav1.QuoinHost) (func(context.Context) error, error) {
+	h.do()
+	return h.noHosts.HoldHost(ctx, host)
+}
+
+// A member without a Machine that was to go, and that comes to vote before it does, stays.
+func TestAMemberThatVotesBeforeItsRemovalStays(t *testing.T) {
+	for name, c := range map[string]struct {
+		learner bool
+		comes   func(*etcd.Member)
+		stays   bool
+	}{
+		"a voter is heard again":          {false, func(m *etcd.Member) { m.Connected = true }, true},
+		"a voter answers":                 {false, func(m *etcd.Member) { m.Answers = true }, true},
+		"of a voter nobody can tell":      {false, func(m *etcd.Member) { m.Unasked = true }, true},
+		"a voter stays silent":            {false, func(*etcd.Member) {}, false},
+		"a learner is promoted":           {true, func(m *etcd.Member) { m.Learner, m.Connected = false, true }, true},
+		"a learner is heard, and stays":   {true, func(m *etcd.Member) { m.Connected = true }, false},
+		"a learner is promoted, silently": {true, func(m *etcd.Member) { m.Learner = false }, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, 1)
+			initialized(t, w)
+			w.etcd.join("n-later", "10.0.0.98", c.learner)
+			w.etcd.members[1].Answers = false
+			if c.learner {
+				w.r.Timings.OrphanedMember = time.Hour
+			}
+			w.r.Hosts = hostsThat{do: func() {
+				if len(w.etcd.removed) == 0 {
+					c.comes(&w.etcd.members[1])
+				}
+			}}
+			for range 40 {
+				// Who finds that it votes says so, and tries again.
+				_, _ = w.r.Reconcile(t.Context(), ctrl.Request{NamespacedName: key})
+				time.Sleep(2 * w.r.Timings.DeadMember)
+			}
+			w.g.Expect(slices.Contains(w.etcd.removed, 2)).To(Equal(!c.stays))
+		})
+	}
 }
 
 // A member is removed at a person's word only where no Machine has it.
