@@ -186,7 +186,8 @@ func approveDrain(s facts, machine controlplane.Machine) *controlplane.Step {
 		return step
 	}
 	// A member that is dead leaves no gap, nor does a learner beside the only voter: that stays until another one votes,
-	// which nothing can while this learner is there.
+	// which nothing can while this learner is there. One that is slow, or of which nobody can tell, may be so for ever, and
+	// who is needed because of it stays for as long.
 	if other := s.onItsWay(machine); other != "" && s.stateOf(*member) != quorum.MemberDead && !s.besideOnlyVoter(member) {
 		return s.waitFor(machine, controlplane.ReasonOneAtATime,
 			"Machine %s is being deleted but kept until Machine %s, which leaves now, is gone; condition Deleting of that one "+
@@ -241,10 +242,12 @@ func (s facts) besideOnlyVoter(member *quorum.Member) bool {
 	return s.stateOf(*member) == quorum.MemberLearner && s.Etcd.Count().Voters == 1
 }
 
-// onItsWay names another Machine whose drain was approved and whose departure is not over; empty when there is none.
+// onItsWay names another Machine whose drain was approved and whose departure is not over; empty when there is none. For
+// a voter that is slow, which no time ends, who is needed behind its drain is none: it may be needed because of that one.
 func (s facts) onItsWay(except controlplane.Machine) string {
 	for _, machine := range s.Machines {
-		if machine.Deleting && !machine.DrainHook && machine.Name != except.Name && s.memberOf(machine) != nil {
+		if machine.Deleting && !machine.DrainHook && machine.Name != except.Name && s.memberOf(machine) != nil &&
+			!(s.slow(except.Name) && s.neededBehindDrain(machine)) {
 			return machine.Name
 		}
 	}
@@ -328,6 +331,13 @@ func replaceFirst(s facts, leaving controlplane.Machine, verdict quorum.Verdict)
 	return step
 }
 
+// slow reports whether the voter of this Machine hangs without being dead.
+func (s facts) slow(name string) bool {
+	return slices.ContainsFunc(s.Etcd.Members, func(member quorum.Member) bool {
+		return member.Machine == name && s.stateOf(member) == quorum.MemberSlow
+	})
+}
+
 // unblock lets remediation go before Machines that are being deleted and kept. What they wait for may be a member that
 // nobody but remediation takes away, and one that nobody can help must not keep others from help. Only what casts no
 // vote goes, or what a kept one names: that leaves no gap which the departure of a kept Machine could make larger, and
@@ -362,6 +372,9 @@ func unblock(s facts, kept []*controlplane.Step) *controlplane.Step {
 		return wait.Reason == controlplane.ReasonMachineNotReady && wait.Machine == step.Machine
 	}):
 		// It is what is waited for, and its member, if it has one, stays as long as etcd needs it.
+		return step
+	case step.Kind == controlplane.DeleteMachine && s.slow(step.Machine):
+		// No time ends that, and as long as it is so nobody can go by its vote.
 		return step
 	case step.Kind == controlplane.Wait:
 		kept[0].Message += ". " + step.Message

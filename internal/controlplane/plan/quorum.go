@@ -94,14 +94,23 @@ func (s facts) mayJoin() quorum.Verdict {
 }
 
 // membership is etcd with what is known of the members' Machines: whose is being deleted departs, and until its drain
-// was opened nothing happens to it, so that meanwhile it is as good as any other.
+// was opened nothing happens to it, so that meanwhile it is as good as any other. So it is behind its drain while the
+// quorum needs it.
 func (s facts) membership() quorum.Membership {
 	holders := make([]quorum.Holder, 0, len(s.Machines))
 	for _, machine := range s.Machines {
 		holders = append(holders, quorum.Holder{Name: machine.Name, FailureDomain: machine.FailureDomain,
-			Deleting: machine.Deleting, Held: machine.DrainHook})
+			Deleting: machine.Deleting, Held: machine.DrainHook || s.neededBehindDrain(machine)})
 	}
 	return s.Etcd.HeldBy(holders, s.RemoveMembers)
+}
+
+// neededBehindDrain reports whether the Machine is drained, and no quorum would be left without its member, as where
+// another one fell ill during the drain. Its host stays as long as that member does, so who is ill need not wait for it.
+func (s facts) neededBehindDrain(machine controlplane.Machine) bool {
+	member := s.memberOf(machine)
+	return machine.AtTermination && member != nil && !quorum.Judge(s.Etcd, quorum.Operation{Kind: quorum.Remove,
+		Members: []uint64{member.ID}}, quorum.ByQuorumAlone(s.DeadMemberTimeout)).Allowed
 }
 
 // successor is the voter that takes over from the leader: healthy, known not to be far behind, on a Machine that stays

@@ -276,7 +276,8 @@ func (w *world) apply(step controlplane.Step) error {
 			return nil
 		}
 		member := w.member(step.Machine)
-		votes := member != nil && !member.Learner && member.Healthy
+		// One that is slow, and to be replaced, may be needed by nobody and keep somebody for ever.
+		votes := member != nil && !member.Learner && member.Healthy && w.odd[member.ID] != drawSlow
 		remedy := step.Remediates != ""
 		// What holds nothing is missed by nobody. One that joins may hold something soon.
 		goes := w.machine(step.Machine)
@@ -381,8 +382,9 @@ func (w *world) open(step controlplane.Step) error {
 	if member.Leader && w.odd[member.ID] == "" {
 		return fmt.Errorf("%s is drained while it leads etcd", step.Machine)
 	}
-	// One that looked dead when it was let go may have come back since; the next dead one still leaves no gap.
-	if opened := w.opened(); member.Healthy && len(opened) > 1 {
+	// One that looked dead when it was let go may have come back since; the next dead one still leaves no gap. Nor does a
+	// slow one beside one that keeps its host because of it.
+	if opened := w.opened(); member.Healthy && w.odd[member.ID] != drawSlow && len(opened) > 1 {
 		return fmt.Errorf("%s leave at the same time", strings.Join(opened, " and "))
 	}
 	voters, _ := w.voters()
