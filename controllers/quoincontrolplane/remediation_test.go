@@ -378,6 +378,9 @@ func TestADeadMemberIsReplacedThoughTheManagerRestarts(t *testing.T) {
 	g.Expect(w.machine(names[1]).DeletionTimestamp).To(BeNil(), "this process has missed it in one reading")
 	clock.SetTime(clock.Now().Add(w.r.Timings.DeadMember))
 	w.once()
+	g.Expect(w.machine(names[1]).DeletionTimestamp).To(BeNil(), "and in a second one")
+	clock.SetTime(clock.Now().Add(2 * time.Second))
+	w.once()
 	g.Expect(w.machine(names[1]).DeletionTimestamp).NotTo(BeNil())
 }
 
