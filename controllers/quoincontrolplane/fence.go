@@ -167,8 +167,8 @@ func (r *Reconciler) removeMember(
 	return errors.Join(failures...)
 }
 
-// mayStillGo is an error when a member that no Machine runs, and that nobody asked to be removed, has come to vote since
-// the step was decided: a learner was promoted, or a voter is heard again.
+// mayStillGo is an error when a member that no Machine runs, and that nobody asked to be removed, has come to vote
+// since the step was decided: a learner was promoted, or a voter is heard again.
 func (r *Reconciler) mayStillGo(ctx context.Context, o *observe.Observation, id uint64) error {
 	byID := func(member quorum.Member) bool { return member.ID == id }
 	at := slices.IndexFunc(o.State.Etcd.Members, byID)

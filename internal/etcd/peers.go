@@ -25,8 +25,8 @@ var activePeer = regexp.MustCompile(`^etcd_network_active_peers\{Local="[0-9a-f]
 
 // askPeers says of members whose hosts are not known here whether another one is connected with them. Those are never
 // asked themselves: nobody knows whether their addresses can be reached from here, while no vote counts that other
-// members do not hear. A member whose host is known, and leads to nothing of etcd, may work as well: its sshd may forward
-// nothing any more. Whether it does nobody can tell as long as another one is connected with it.
+// members do not hear. A member whose host is known, and leads to nothing of etcd, may work as well: its sshd may
+// forward nothing any more. Whether it does nobody can tell as long as another one is connected with it.
 func (c *Cluster) askPeers(ctx context.Context, endpoints []Endpoint, credentials Credentials, answers []answer) {
 	known, asked := map[string]*answer{}, map[uint64]bool{}
 	var answering []Endpoint
@@ -59,7 +59,8 @@ func (c *Cluster) askPeers(ctx context.Context, endpoints []Endpoint, credential
 	}
 	for _, member := range unreached {
 		if heard[member.ID] {
-			member.Unasked, member.Problem = true, "other members are connected with it, but it could not be asked: "+member.Problem
+			member.Unasked = true
+			member.Problem = "other members are connected with it, but it could not be asked: " + member.Problem
 		}
 	}
 	for _, member := range unknown {

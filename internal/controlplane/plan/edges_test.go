@@ -556,8 +556,8 @@ func TestAMachineStaysUntilAQuorumSaysThatItHasNoMember(t *testing.T) {
 		"it has no host": {func(_ *controlplane.State, m *machine) {
 			m.Joined, m.Node, m.HostClaimed = false, "", false
 		}, false},
-		"a quorum says so":              {func(s *controlplane.State, _ *machine) { s.Etcd.Agreed = true }, false},
-		"etcd is somebody else's":       {func(s *controlplane.State, _ *machine) { s.StackedEtcd = false }, false},
+		"a quorum says so":        {func(s *controlplane.State, _ *machine) { s.Etcd.Agreed = true }, false},
+		"etcd is somebody else's": {func(s *controlplane.State, _ *machine) { s.StackedEtcd = false }, false},
 	} {
 		g, s := NewWithT(t), ofThree()
 		s.Etcd.Agreed, s.Etcd.Members = false, s.Etcd.Members[:2]

@@ -186,8 +186,7 @@ func approveDrain(s facts, machine controlplane.Machine) *controlplane.Step {
 		return step
 	}
 	// A member that is dead leaves no gap, nor does a learner beside the only voter: that stays until another one votes,
-	// which nothing can while this learner is there. One that is slow, or of which nobody can tell, may be so for ever, and
-	// who is needed because of it stays for as long.
+	// which nothing can while this learner is there.
 	if other := s.onItsWay(machine); other != "" && s.stateOf(*member) != quorum.MemberDead && !s.besideOnlyVoter(member) {
 		return s.waitFor(machine, controlplane.ReasonOneAtATime,
 			"Machine %s is being deleted but kept until Machine %s, which leaves now, is gone; condition Deleting of that one "+
@@ -242,12 +241,12 @@ func (s facts) besideOnlyVoter(member *quorum.Member) bool {
 	return s.stateOf(*member) == quorum.MemberLearner && s.Etcd.Count().Voters == 1
 }
 
-// onItsWay names another Machine whose drain was approved and whose departure is not over; empty when there is none. For
-// a voter that is slow, which no time ends, who is needed behind its drain is none: it may be needed because of that one.
+// onItsWay names another Machine whose drain was approved and whose departure is not over; empty when there is none.
+// For a voter that is slow, which no time ends, who is needed behind its drain is none: it may be needed because of it.
 func (s facts) onItsWay(except controlplane.Machine) string {
 	for _, machine := range s.Machines {
 		if machine.Deleting && !machine.DrainHook && machine.Name != except.Name && s.memberOf(machine) != nil &&
-			!(s.slow(except.Name) && s.neededBehindDrain(machine)) {
+			(!s.slow(except.Name) || !s.neededBehindDrain(machine)) {
 			return machine.Name
 		}
 	}

@@ -106,7 +106,8 @@ func (s facts) membership() quorum.Membership {
 }
 
 // neededBehindDrain reports whether the Machine is drained, and no quorum would be left without its member, as where
-// another one fell ill during the drain. Its host stays as long as that member does, so who is ill need not wait for it.
+// another one fell ill during the drain. Its host stays as long as that member does, so who is ill need not wait for
+// it.
 func (s facts) neededBehindDrain(machine controlplane.Machine) bool {
 	member := s.memberOf(machine)
 	return machine.AtTermination && member != nil && !quorum.Judge(s.Etcd, quorum.Operation{Kind: quorum.Remove,
