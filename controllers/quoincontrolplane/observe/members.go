@@ -50,7 +50,7 @@ func (s *Sources) readEtcd(ctx context.Context, inv *Inventory) Membership {
 	var endpoints []etcd.Endpoint
 	for _, machine := range inv.Machines.SortedByCreationTimestamp() {
 		host := inv.Hosts[machine.Name]
-		if host == nil || !machine.Status.NodeRef.IsDefined() {
+		if host == nil || inv.outlived(machine) || !machine.Status.NodeRef.IsDefined() {
 			continue
 		}
 		endpoint := etcd.Endpoint{Name: machine.Status.NodeRef.Name, Dial: func(ctx context.Context, network,
@@ -146,7 +146,7 @@ func (inv *Inventory) failureDomainOf(machine *clusterv1.Machine) string {
 // that had it, so of the others it proves nothing. Oldest first.
 func (o *Observation) unreported() []*clusterv1.Machine {
 	return slices.DeleteFunc(o.Machines.SortedByCreationTimestamp(), func(machine *clusterv1.Machine) bool {
-		return slices.ContainsFunc(o.Etcd.Cluster.Members, func(member etcd.Member) bool {
+		return o.outlived(machine) || slices.ContainsFunc(o.Etcd.Cluster.Members, func(member etcd.Member) bool {
 			return member.ReportedBy != "" && member.ReportedBy == machine.Status.NodeRef.Name
 		})
 	})
@@ -157,7 +157,7 @@ func (o *Observation) unreported() []*clusterv1.Machine {
 // addresses of the host, which kubeadm put into the peer URL.
 func (inv *Inventory) machineOf(member etcd.Member, others []*clusterv1.Machine) *clusterv1.Machine {
 	for _, machine := range inv.Machines {
-		if member.ReportedBy != "" && machine.Status.NodeRef.Name == member.ReportedBy {
+		if member.ReportedBy != "" && machine.Status.NodeRef.Name == member.ReportedBy && !inv.outlived(machine) {
 			return machine
 		}
 	}
@@ -181,6 +181,13 @@ func (inv *Inventory) machineOf(member etcd.Member, others []*clusterv1.Machine)
 		}
 	}
 	return nil
+}
+
+// outlived reports whether the Machine's host serves another one by now: somebody's finalizer keeps the Machine, and the
+// host's next Node has the same name.
+func (inv *Inventory) outlived(machine *clusterv1.Machine) bool {
+	host := inv.Hosts[machine.Name]
+	return host != nil && host.Spec.ConsumerRef != nil && inv.OwnHost(machine.Name) == nil
 }
 
 func hostname(host *infrav1.QuoinHost) string {

@@ -142,6 +142,28 @@ func TestAMemberWhoseMachineHasNoNodeIsAsTheOthersHearOfIt(t *testing.T) {
 	}
 }
 
+// Somebody's finalizer keeps a Machine whose host serves another one by now, under a Node of the same name: the member
+// there is the other one's, by its own word and by its name.
+func TestAMemberIsNotOfAMachineThatItsHostServesNoMore(t *testing.T) {
+	for _, reported := range []string{"n-b", ""} {
+		for range 20 { // a map has no order
+			g, o := NewWithT(t), threeMembers()
+			o.Etcd.Cluster.Members[1].ReportedBy = reported
+			kept := o.Machines["b"].DeepCopy()
+			kept.Name, kept.CreationTimestamp = "kept", metav1.NewTime(time.Unix(1, 0))
+			o.Machines["b"].CreationTimestamp = metav1.NewTime(time.Unix(2, 0))
+			o.Machines.Insert(kept)
+			host := &infrav1.QuoinHost{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "h-b"}}
+			host.Spec.ConsumerRef = &infrav1.ConsumerReference{Claim: "2"}
+			o.Machines["b"].Spec.ProviderID = host.ProviderID()
+			o.QuoinMachines["b"].Spec.ProviderID = host.ProviderID()
+			kept.Spec.ProviderID = infrav1.ProviderID(namespace, "h-b", "1")
+			o.Hosts = map[string]*infrav1.QuoinHost{"b": host, "kept": host}
+			g.Expect(o.Membership().Members[1].Machine).To(Equal("b"))
+		}
+	}
+}
+
 // Certificates are about to end for a day, and end at their very second; of some nobody knows when.
 func TestWhenCertificatesEnd(t *testing.T) {
 	o := threeMembers()
@@ -397,6 +419,14 @@ func TestEtcdIsReadThroughTheHostsOfNodes(t *testing.T) {
 			g, inv := NewWithT(t), twoNodes()
 			if test.change != nil {
 				test.change(inv)
+			}
+			kept := inv.Machines["z"].DeepCopy()
+			kept.Name, kept.Spec.ProviderID = "kept", infrav1.ProviderID(namespace, "h-taken", "1")
+			inv.Machines.Insert(kept)
+			taken := &infrav1.QuoinHost{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "h-taken"}}
+			taken.Spec.ConsumerRef = &infrav1.ConsumerReference{Claim: "2"}
+			if inv.Hosts != nil {
+				inv.Hosts["kept"] = taken
 			}
 			clock := clocktesting.NewFakePassiveClock(noon)
 			etcdReader := &members{found: etcd.Cluster{Agreed: true}, then: func() { clock.SetTime(noon.Add(time.Second)) }}
