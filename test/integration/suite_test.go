@@ -59,4 +59,6 @@ var _ = BeforeSuite(func(ctx SpecContext) {
 	By("running the managers")
 	Expect(plane.StartManagers(ctx)).To(Succeed())
 	Expect(plane.Client.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}})).To(Succeed())
-}, NodeTimeout(10*time.Minute))
+	// With empty caches every manager is built first, while the other packages' tests are compiled: that alone took ten
+	// minutes.
+}, NodeTimeout(30*time.Minute))
