@@ -183,8 +183,8 @@ func (inv *Inventory) machineOf(member etcd.Member, others []*clusterv1.Machine)
 	return nil
 }
 
-// outlived reports whether the Machine's host serves another one by now: somebody's finalizer keeps the Machine, and the
-// host's next Node has the same name.
+// outlived reports whether the Machine's host serves another one by now: somebody's finalizer keeps the Machine, and
+// the host's next Node has the same name.
 func (inv *Inventory) outlived(machine *clusterv1.Machine) bool {
 	host := inv.Hosts[machine.Name]
 	return host != nil && host.Spec.ConsumerRef != nil && inv.OwnHost(machine.Name) == nil
