@@ -312,7 +312,12 @@ func TestAHostMayHangInEachPhase(t *testing.T) {
 					go phase.answer(conn)
 				}
 			}()
-			ctx, cancel := context.WithTimeout(context.Background(), 500*time.Millisecond)
+			const hangs = 500 * time.Millisecond
+			dialing := hangs
+			if phase.connect {
+				dialing = time.Minute
+			}
+			ctx, cancel := context.WithTimeout(context.Background(), dialing)
 			defer cancel()
 			target := ssh.Target{Address: "127.0.0.1", Port: listener.Addr().(*net.TCPAddr).Port, User: "root",
 				Signers: []xssh.Signer{sshtest.NewKey()}}
@@ -320,7 +325,9 @@ func TestAHostMayHangInEachPhase(t *testing.T) {
 			g.Expect(err == nil).To(Equal(phase.connect), "%v", err)
 			if err == nil {
 				defer conn.Close()
-				_, err = conn.Run(ctx, ssh.Command{Script: "true"})
+				running, stop := context.WithTimeout(ctx, hangs)
+				defer stop()
+				_, err = conn.Run(running, ssh.Command{Script: "true"})
 			}
 			g.Expect(typed(err)).To(BeTrue(), "%T %v", err, err)
 			g.Expect(ssh.IsTransient(err)).To(BeTrue())

@@ -121,7 +121,7 @@ func TestAPooledConnectionIsJudgedAnew(t *testing.T) {
 	g := NewWithT(t)
 	authority, key := sshtest.NewKey(), sshtest.NewKey()
 	certificate := sshtest.HostCertificate(authority, key, func(c *xssh.Certificate) {
-		c.ValidBefore = uint64(time.Now().Add(2 * time.Second).Unix())
+		c.ValidBefore = uint64(time.Now().Add(6 * time.Second).Unix())
 	})
 	server, target := serve(t, sshtest.ServerOptions{HostKey: key, HostCertificate: certificate})
 	target.HostAuthorities = []xssh.PublicKey{authority.PublicKey()}

@@ -283,7 +283,8 @@ func TestAVoterWhoseDiskHangsIsReplacedByItselfAndASlowOneStays(t *testing.T) {
 			g.Expect(r.last.Agreed).To(BeTrue())
 			for _, name := range others {
 				g.Expect(r.member(name).Answers).To(BeTrue())
-				g.Expect(r.cluster.Put("n-" + name)).To(Succeed())
+				g.Eventually(func() error { return r.cluster.Put("n-" + name) }, time.Minute, 100*time.Millisecond).
+					Should(Succeed())
 				g.Expect(r.machine(name).DeletionTimestamp).To(BeNil())
 			}
 			hung()

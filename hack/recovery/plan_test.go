@@ -410,7 +410,8 @@ func follows(t *testing.T, a, b *host) follower {
 	a.loses(t, syscall.SIGKILL)
 	g.Eventually(func() error { return put("later-0") }, time.Minute, 200*time.Millisecond).Should(Succeed())
 	for i := range 100 {
-		g.Expect(put(fmt.Sprintf("later-%d", i))).To(Succeed())
+		g.Eventually(func() error { return put(fmt.Sprintf("later-%d", i)) }, time.Minute, 200*time.Millisecond).
+			Should(Succeed(), "also when etcd elects anew")
 	}
 	f := follower{}
 	for seen := ""; seen != "later-99"; {

@@ -296,7 +296,8 @@ func (h *host) fill(t *testing.T) {
 	g, put := NewWithT(t), h.putter(t)
 	g.Eventually(func() error { return put("first") }, time.Minute, 200*time.Millisecond).Should(Succeed())
 	for i := range 50 {
-		g.Expect(put(fmt.Sprintf("key-%d", i))).To(Succeed())
+		g.Eventually(func() error { return put(fmt.Sprintf("key-%d", i)) }, time.Minute, 200*time.Millisecond).
+			Should(Succeed(), "also when etcd elects anew")
 	}
 }
 
