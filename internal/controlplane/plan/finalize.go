@@ -48,7 +48,7 @@ func finalize(s facts, machine controlplane.Machine) *controlplane.Step {
 		// The join may add its member after this observation, also when its Node is there, and nobody would remove it.
 		return s.waitFor(machine, controlplane.ReasonJoinRuns,
 			"Machine %s is being deleted: its host is kept until the bootstrap there has been stopped, because it may still "+
-				"add an etcd member. A host that does not answer is waited for an hour; one that answers and cannot be told to "+
+				"add an etcd member. A host that does not answer is waited for an hour; one that answers and cannot be made to "+
 				"stop it has to be repaired, or powered off. If it does not run any more, annotate its QuoinHost with "+
 				"quoin.cluster.x-k8s.io/abandon=<its provider ID>", machine.Name)
 	}
